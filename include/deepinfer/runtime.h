@@ -1,0 +1,83 @@
+// Where work runs: threads and instruction set. A Context is passed to everything that computes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deepinfer/format.h"
+
+namespace deepinfer {
+
+class ThreadPool;
+
+/// The name of an instruction set, as in DEEPINFER_ISA.
+std::string_view isa_name(Isa isa) noexcept;
+
+struct ContextOptions {
+  /// 0: DEEPINFER_THREADS, or else the CPUs this process may use.
+  int num_threads = 0;
+  /// Nothing: DEEPINFER_ISA, or else the best that this CPU runs.
+  std::optional<Isa> isa;
+};
+
+/// Threads and instruction set. Results do not depend on either.
+///
+/// Worker threads are pinned to the CPUs of the process; the affinity of calling threads is never
+/// touched. Calls that use one Context at the same time from several threads run one after another.
+class Context {
+ public:
+  /// Throws Error(kInvalidArgument) for a value that cannot be read, Error(kUnsupported) for an
+  /// instruction set that this CPU or build lacks.
+  explicit Context(const ContextOptions& options = {});
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context();
+
+  int num_threads() const noexcept;
+  /// Why there are so many, e.g. "CPUs of this process".
+  const std::string& threads_reason() const noexcept;
+
+  Isa isa() const noexcept { return isa_; }
+  /// Why this one, e.g. "best of this CPU".
+  const std::string& isa_reason() const noexcept { return isa_reason_; }
+
+  ThreadPool& pool() const noexcept { return *pool_; }
+
+ private:
+  Isa isa_;
+  std::string isa_reason_;
+  std::string threads_reason_;
+  std::unique_ptr<ThreadPool> pool_;
+};
+
+/// One instruction set of this build and what the CPU says to it.
+struct IsaInfo {
+  std::string_view name;
+  bool usable;
+  std::string reason;                     ///< empty when usable
+  std::vector<std::string_view> kernels;  ///< names of its kernels
+};
+
+struct CacheInfo {
+  int level;
+  std::string type;  ///< "Data", "Instruction" or "Unified"
+  std::int64_t bytes;
+};
+
+/// What `deepinfer info` prints.
+struct SystemInfo {
+  std::string version;   ///< of this library, e.g. "0.1.0"
+  int numeric_contract;  ///< version of docs/determinism.md
+  std::string cpu;       ///< model name
+  int cpus_allowed;      ///< CPUs in this process's affinity mask
+  std::vector<CacheInfo> caches;
+  std::vector<IsaInfo> isas;  ///< best first
+};
+
+SystemInfo system_info();
+
+}  // namespace deepinfer

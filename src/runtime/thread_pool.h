@@ -1,0 +1,66 @@
+// A pool with a static split: thread t of T always gets the same share, and results never depend on
+// T. Waiting threads spin for a while, since the parallel regions of a decode step follow each
+// other within microseconds, then sleep.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace deepinfer {
+
+class ThreadPool {
+ public:
+  /// `cpus`: worker t is pinned to cpus[t % size]; empty: not pinned.
+  ThreadPool(int num_threads, std::vector<int> cpus);
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+  ~ThreadPool();
+
+  int num_threads() const noexcept { return num_threads_; }
+
+  /// Runs task(t) for every t in [0, num_threads) at once and returns when all are done. The caller
+  /// waits; inside lead() it works as thread 0. Tasks must not throw.
+  void parallel(const std::function<void(int)>& task);
+
+  /// Runs `work` on the pinned thread 0, whose calls to parallel() then need no hand-over: the way
+  /// to run many parallel regions. The first exception of `work` is thrown here.
+  void lead(const std::function<void()>& work);
+
+ private:
+  void worker(int index);
+  bool on_leader() const noexcept;
+  void run_region(const std::function<void(int)>& task);
+
+  struct alignas(64) Line {
+    std::atomic<std::uint32_t> value{0};
+  };
+
+  int num_threads_;
+  std::vector<int> cpus_;
+  int spins_;
+  std::mutex callers_;  // one caller at a time leads
+  const std::function<void(int)>* task_ = nullptr;
+  const std::function<void()>* lead_work_ = nullptr;
+  bool stopping_ = false;
+  Line region_;      // counts parallel regions; workers 1.. wait for it to move
+  Line unfinished_;  // workers still in the region
+  Line lead_begun_;  // counts lead() calls; worker 0 waits for it
+  Line lead_ended_;
+  std::vector<std::thread> threads_;
+};
+
+/// Half-open range of `count` things, in units of `unit`, that thread t of T works on.
+struct Share {
+  std::int64_t begin;
+  std::int64_t end;
+};
+Share share_of(std::int64_t count, std::int64_t unit, int thread, int num_threads) noexcept;
+
+/// The CPUs in the calling thread's affinity mask.
+std::vector<int> allowed_cpus();
+
+}  // namespace deepinfer
