@@ -1,0 +1,106 @@
+// JSON values that can name themselves.
+#include "text/json_node.h"
+
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "deepinfer/error.h"
+#include "text/quoted.h"
+
+namespace deepinfer::text {
+namespace {
+
+const Json& null_value() {
+  static const Json value;
+  return value;
+}
+
+std::string describe(const Json& value) {
+  if (value.is_null()) return "nothing";
+  if (value.is_string()) return "the string " + in_quotes(value.get_ref<const std::string&>());
+  if (value.is_structured()) return value.is_object() ? "an object" : "an array";
+  return value.dump();
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    throw Error(ErrorCode::kBadInput, path.string() + ": expected a file, found none");
+  }
+  std::ifstream stream(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (!stream.is_open() || stream.bad()) {
+    throw Error(ErrorCode::kBadInput, path.string() + ": cannot be read");
+  }
+  return bytes;
+}
+
+Json parse_json(std::string_view bytes, const std::string& file) {
+  try {
+    return Json::parse(bytes);
+  } catch (const Json::parse_error& error) {
+    throw Error(ErrorCode::kBadInput,
+                file + ": expected JSON, found an error at byte " + std::to_string(error.byte));
+  } catch (const Json::out_of_range&) {
+    throw Error(ErrorCode::kBadInput, file + ": expected JSON, found a number out of range");
+  }
+}
+
+JsonNode JsonNode::operator[](const char* name) const {
+  const Json& members = object();
+  const auto found = members.find(name);
+  return JsonNode(found == members.end() ? null_value() : *found, *file_,
+                  path_.empty() ? name : path_ + "." + name);
+}
+
+JsonNode JsonNode::operator[](std::size_t i) const {
+  return JsonNode(array().at(i), *file_, path_ + "[" + std::to_string(i) + "]");
+}
+
+const std::string& JsonNode::string() const {
+  if (!value_->is_string()) expected("a string");
+  return value_->get_ref<const std::string&>();
+}
+
+bool JsonNode::boolean() const {
+  if (!value_->is_boolean()) expected("true or false");
+  return value_->get<bool>();
+}
+
+bool JsonNode::boolean_or(bool otherwise) const { return is_null() ? otherwise : boolean(); }
+
+std::int64_t JsonNode::integer() const {
+  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const bool fits = value_->is_number_integer() &&
+                    (!value_->is_number_unsigned() || value_->get<std::uint64_t>() <= kMax);
+  if (!fits) expected("an integer");
+  return value_->get<std::int64_t>();
+}
+
+const Json& JsonNode::object() const {
+  if (!value_->is_object()) expected("an object");
+  return *value_;
+}
+
+const Json& JsonNode::array() const {
+  if (!value_->is_array()) expected("an array");
+  return *value_;
+}
+
+void JsonNode::bad(const std::string& message) const {
+  throw Error(ErrorCode::kBadInput, where() + ": " + message);
+}
+
+void JsonNode::unsupported(const std::string& message) const {
+  throw Error(ErrorCode::kUnsupported, where() + ": " + message);
+}
+
+void JsonNode::expected(std::string_view type) const {
+  bad("expected " + std::string(type) + ", found " + describe(*value_));
+}
+
+}  // namespace deepinfer::text
