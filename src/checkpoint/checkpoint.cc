@@ -1,0 +1,223 @@
+// Opening a checkpoint: which files belong to it, and whether they agree with each other.
+#include "deepinfer/checkpoint.h"
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "checkpoint/mapped_file.h"
+#include "checkpoint/message.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/shard_index.h"
+#include "deepinfer/error.h"
+
+namespace deepinfer {
+
+namespace fs = std::filesystem;
+using checkpoint::count_label;
+using checkpoint::MappedFile;
+using checkpoint::path_label;
+using checkpoint::tensor_label;
+using checkpoint::WeightMap;
+
+struct Checkpoint::State {
+  std::vector<MappedFile> mappings;
+  std::vector<Tensor> tensors;
+  std::map<std::string, std::string> metadata;
+  fs::path directory;
+  std::vector<fs::path> files;
+  std::uint64_t file_bytes = 0;
+
+  /// Maps and checks one file; returns its tensors, which are the last ones of `tensors`.
+  std::span<const Tensor> add_file(const fs::path& path);
+
+  void open_file(const fs::path& path);
+  void open_index(const fs::path& path);
+  void open_folder(const fs::path& path);
+
+  /// Sorts the tensors by name and refuses a name that two files hold.
+  void sort_tensors();
+};
+
+namespace {
+
+constexpr const char* kIndexName = "model.safetensors.index.json";
+
+[[noreturn]] void refuse(const fs::path& path, const std::string& fault) {
+  throw Error(ErrorCode::kBadInput, path_label(path) + ": " + fault);
+}
+
+/// "model.safetensors" has the folder "", which is "." to the system.
+fs::path folder_of(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : fs::path(".");
+}
+
+/// Finds missing files of an interrupted download before anything is mapped.
+void check_shards_exist(const std::vector<fs::path>& shards, const fs::path& index) {
+  std::size_t num_missing = 0;
+  const fs::path* first = nullptr;
+  for (const fs::path& shard : shards) {
+    std::error_code ignored;  // other faults are reported by the mapping, with their reason
+    if (fs::status(shard, ignored).type() != fs::file_type::not_found) continue;
+    if (first == nullptr) first = &shard;
+    ++num_missing;
+  }
+  if (first == nullptr) return;
+  refuse(*first, "missing, but " + path_label(index.filename()) + " lists it (" +
+                     std::to_string(num_missing) + " of " + count_label(shards.size(), "file") +
+                     " missing: incomplete download?)");
+}
+
+/// The index and the shard must say the same about every tensor of the shard.
+void check_shard_against_index(std::span<const Tensor> tensors, const WeightMap& map) {
+  for (const Tensor& tensor : tensors) {
+    const auto place = map.find(tensor.name);
+    if (place == map.end()) {
+      refuse(tensor.file, tensor_label(tensor.name) + ": not in the index");
+    }
+    if (place->second != tensor.file.filename().native()) {
+      refuse(tensor.file, tensor_label(tensor.name) + ": the index maps it to " +
+                              checkpoint::printable(place->second) + ", found here");
+    }
+  }
+}
+
+/// The `.safetensors` files of a folder, sorted by name. Folders with such a name are not shards; a
+/// link that leads nowhere is one that is missing, and is left in for the mapping to refuse.
+std::vector<fs::path> safetensors_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    if (entries->path().extension() != ".safetensors") continue;
+    std::error_code ignored;
+    if (entries->is_directory(ignored)) continue;
+    files.push_back(entries->path());
+  }
+  if (error) refuse(folder, "cannot be listed: " + error.message());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool by_name(const Tensor& a, const Tensor& b) { return a.name < b.name; }
+
+}  // namespace
+
+std::span<const Tensor> Checkpoint::State::add_file(const fs::path& path) {
+  MappedFile mapping = MappedFile::open(path);
+  checkpoint::Safetensors content = checkpoint::parse_safetensors(mapping.bytes(), path.string());
+  const std::size_t first = tensors.size();
+  for (checkpoint::SafetensorsEntry& entry : content.tensors) {
+    tensors.push_back({.name = std::move(entry.name), .view = std::move(entry.view), .file = path});
+  }
+  metadata.merge(content.metadata);
+  files.push_back(path);
+  file_bytes += mapping.bytes().size();
+  mappings.push_back(std::move(mapping));
+  return std::span(tensors).subspan(first);
+}
+
+void Checkpoint::State::open_file(const fs::path& path) {
+  directory = folder_of(path);
+  add_file(path);
+  sort_tensors();
+}
+
+void Checkpoint::State::open_index(const fs::path& path) {
+  directory = folder_of(path);
+  const MappedFile mapping = MappedFile::open(path);
+  const std::string_view text(reinterpret_cast<const char*>(mapping.bytes().data()),
+                              mapping.bytes().size());
+  const WeightMap map = checkpoint::parse_shard_index(text, path.string());
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : map) names.insert(file);
+  std::vector<fs::path> shards;
+  for (const std::string& name : names) shards.push_back(directory / name);
+  check_shards_exist(shards, path);
+  for (const fs::path& shard : shards) check_shard_against_index(add_file(shard), map);
+  sort_tensors();
+  // Every tensor found is in the index, once; now the other direction.
+  auto found = tensors.begin();
+  for (const auto& [tensor, file] : map) {
+    if (found == tensors.end() || found->name != tensor) {
+      refuse(directory / file, tensor_label(tensor) + ": expected here by " +
+                                   path_label(path.filename()) + ", not found");
+    }
+    ++found;
+  }
+}
+
+void Checkpoint::State::open_folder(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::symlink_status(path / kIndexName, ignored).type() != fs::file_type::not_found) {
+    open_index(path / kIndexName);
+    directory = path;
+    return;
+  }
+  directory = path;
+  const std::vector<fs::path> shards = safetensors_files(path);
+  if (shards.empty()) {
+    refuse(path, std::string(kIndexName) +
+                     " or a .safetensors file expected, no .safetensors file found");
+  }
+  for (const fs::path& shard : shards) add_file(shard);
+  sort_tensors();
+}
+
+void Checkpoint::State::sort_tensors() {
+  std::stable_sort(tensors.begin(), tensors.end(), by_name);
+  const auto same_name = [](const Tensor& a, const Tensor& b) { return a.name == b.name; };
+  const auto twice = std::adjacent_find(tensors.begin(), tensors.end(), same_name);
+  if (twice == tensors.end()) return;
+  refuse(directory, tensor_label(twice->name) + ": one file expected, found in " +
+                        path_label(twice->file.filename()) + " and in " +
+                        path_label((twice + 1)->file.filename()));
+}
+
+Checkpoint Checkpoint::open(const fs::path& path) {
+  auto state = std::make_unique<State>();
+  std::error_code ignored;  // the mapping reports it
+  if (fs::is_directory(path, ignored)) {
+    state->open_folder(path);
+  } else if (path.extension() == ".json") {
+    state->open_index(path);
+  } else {
+    state->open_file(path);
+  }
+  return Checkpoint(std::move(state));
+}
+
+Checkpoint::Checkpoint(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+const std::vector<Tensor>& Checkpoint::tensors() const noexcept { return state_->tensors; }
+
+const Tensor* Checkpoint::find(std::string_view name) const noexcept {
+  const std::vector<Tensor>& all = state_->tensors;
+  const auto place = std::lower_bound(
+      all.begin(), all.end(), name,
+      [](const Tensor& tensor, std::string_view wanted) { return tensor.name < wanted; });
+  return place != all.end() && place->name == name ? &*place : nullptr;
+}
+
+const Tensor& Checkpoint::at(std::string_view name) const {
+  const Tensor* tensor = find(name);
+  if (tensor != nullptr) return *tensor;
+  refuse(directory(), tensor_label(name) + ": expected, not found among " +
+                          count_label(tensors().size(), "tensor"));
+}
+
+const std::map<std::string, std::string>& Checkpoint::metadata() const noexcept {
+  return state_->metadata;
+}
+
+const fs::path& Checkpoint::directory() const noexcept { return state_->directory; }
+
+const std::vector<fs::path>& Checkpoint::files() const noexcept { return state_->files; }
+
+std::uint64_t Checkpoint::file_bytes() const noexcept { return state_->file_bytes; }
+
+}  // namespace deepinfer
