@@ -109,6 +109,8 @@ struct RowKernels {
   void (*attend)(const std::uint16_t* q, const std::uint16_t* k, const std::uint16_t* v,
                  std::int64_t stride, std::int64_t length, std::int64_t head_dim, float scale,
                  float* scratch, std::uint16_t* out) noexcept;
+  /// Sum of exp(x - largest) over a row, and the largest.
+  float (*exp_sum)(const float* x, std::int64_t count, float* largest) noexcept;
 };
 
 /// Everything of one instruction set; at the foot of its file.

@@ -212,8 +212,21 @@ static void reduce(const float* acc, std::int64_t count, float* y) noexcept {
   for (std::int64_t i = 0; i < count; ++i) y[i] = tree(acc + i * kLanes);
 }
 
+static float exp_sum(const float* x, std::int64_t count, float* largest) noexcept {
+  float most = -float_of(formats::kInfinityBits);
+  for (std::int64_t i = 0; i < count; ++i) most = x[i] > most ? x[i] : most;
+  *largest = most;
+  float acc[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int l = 0; l < kLanes; ++l) acc[l] += exp32(x[i + l] - most);
+  }
+  for (int l = 0; i < count; ++i, ++l) acc[l] += exp32(x[i] - most);
+  return tree(acc);
+}
+
 constexpr RowKernels kRows = {quantize_bf16,  quantize_f32,  arrange,  reduce,
                               store_bf16_row, store_f32_row, rms_norm, add,
-                              silu_mul,       rope,          attend};
+                              silu_mul,       rope,          attend,   exp_sum};
 
 }  // namespace deepinfer::kernels::rows

@@ -147,7 +147,6 @@ struct E2m1 {
 // ---- scales of one group in lane order ----
 
 struct E8m0Scales {
-  static constexpr Scales kKind = Scales::kE8m0;
   DEEPINFER_INLINE __m256 load(const void* row, std::int64_t group, std::int64_t num_blocks) {
     const std::uint8_t* p = static_cast<const std::uint8_t*>(row) + group * kGroup;
     const std::int64_t left = num_blocks - group * kGroup;
@@ -170,7 +169,6 @@ struct E8m0Scales {
 };
 
 struct F32Scales {
-  static constexpr Scales kKind = Scales::kF32;
   DEEPINFER_INLINE __m256 load(const void* row, std::int64_t group, std::int64_t) {
     return _mm256_loadu_ps(static_cast<const float*>(row) + group * kGroup);
   }

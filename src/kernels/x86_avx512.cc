@@ -143,7 +143,6 @@ struct E2m1 {
 // ---- scales of one superblock in lane order ----
 
 struct E8m0Scales {
-  static constexpr Scales kKind = Scales::kE8m0;
   DEEPINFER_INLINE __m512 load(const void* row, std::int64_t superblock, std::int64_t num_blocks) {
     const std::uint8_t* p = static_cast<const std::uint8_t*>(row) + superblock * kLanes;
     const std::int64_t left = num_blocks - superblock * kLanes;
@@ -162,7 +161,6 @@ struct E8m0Scales {
 };
 
 struct F32Scales {
-  static constexpr Scales kKind = Scales::kF32;
   DEEPINFER_INLINE __m512 load(const void* row, std::int64_t superblock, std::int64_t) {
     return _mm512_loadu_ps(static_cast<const float*>(row) + superblock * kLanes);
   }

@@ -170,10 +170,11 @@ void gemm(const Context& context, GemmWorkspace& workspace, const MatrixView& x,
     }
   };
   context.pool().lead([&] {
-    context.pool().parallel([&](int thread) {
-      // One row is arranged by thread 0 in no more time than a second region would take to start.
-      if (m > 1 || thread == 0) arrange_share(thread, m > 1 ? context.num_threads() : 1);
-    });
+    if (m == 1) {  // one row takes less time than handing it over
+      arrange_share(0, 1);
+    } else {
+      context.pool().parallel([&](int thread) { arrange_share(thread, context.num_threads()); });
+    }
     context.pool().parallel(run_share);
   });
 }

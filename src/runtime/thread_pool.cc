@@ -44,21 +44,6 @@ void pin_this_thread(int cpu) noexcept {
   static_cast<void>(pthread_setaffinity_np(pthread_self(), sizeof(set), &set));
 }
 
-struct TaskCall {
-  const std::function<void(int)>* task;
-  int thread;
-};
-
-void call_task(void* context) {
-  const TaskCall& call = *static_cast<TaskCall*>(context);
-  (*call.task)(call.thread);
-}
-
-void run_task(const std::function<void(int)>& task, int thread) {
-  TaskCall call = {&task, thread};
-  kernels::with_fp_state(kernels::FpState::kIeee, call_task, &call);
-}
-
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads, std::vector<int> cpus)
@@ -67,7 +52,7 @@ ThreadPool::ThreadPool(int num_threads, std::vector<int> cpus)
   const bool shared = static_cast<std::size_t>(num_threads) > cpus_.size();
   constexpr int kSpins = 1 << 14;  // some 100 us to 1 ms, longer than any serial part of a model
   spins_ = shared ? 0 : kSpins;
-  for (int i = 0; i < num_threads_; ++i) threads_.emplace_back([this, i] { worker(i); });
+  for (int i = 0; i < num_threads_; ++i) threads_.emplace_back([this, i] { start(i); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -90,7 +75,7 @@ void ThreadPool::run_region(const std::function<void(int)>& task) {
     region_.value.fetch_add(1, std::memory_order_release);
     region_.value.notify_all();
   }
-  run_task(task, 0);
+  task(0);
   if (num_threads_ > 1) wait_for_zero(unfinished_.value, spins_);
 }
 
@@ -125,6 +110,19 @@ void ThreadPool::lead(const std::function<void()>& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
+void ThreadPool::start(int index) {
+  // A new thread inherits the floating-point state of its maker, which may be anything.
+  struct Call {
+    ThreadPool* pool;
+    int index;
+  } call = {this, index};
+  const auto run = [](void* context) {
+    const Call& c = *static_cast<Call*>(context);
+    c.pool->worker(c.index);
+  };
+  kernels::with_fp_state(kernels::FpState::kIeee, run, &call);
+}
+
 void ThreadPool::worker(int index) {
   if (!cpus_.empty()) pin_this_thread(cpus_[static_cast<std::size_t>(index) % cpus_.size()]);
   std::atomic<std::uint32_t>& begun = index == 0 ? lead_begun_.value : region_.value;
@@ -138,7 +136,7 @@ void ThreadPool::worker(int index) {
       lead_ended_.value.fetch_add(1, std::memory_order_release);
       lead_ended_.value.notify_all();
     } else {
-      run_task(*task_, index);
+      (*task_)(index);
       if (unfinished_.value.fetch_sub(1, std::memory_order_acq_rel) == 1) {
         unfinished_.value.notify_all();
       }

@@ -23,7 +23,8 @@ class ThreadPool {
   int num_threads() const noexcept { return num_threads_; }
 
   /// Runs task(t) for every t in [0, num_threads) at once and returns when all are done. The caller
-  /// waits; inside lead() it works as thread 0. Tasks must not throw.
+  /// waits; inside lead() it works as thread 0. Tasks must not throw. Threads of the pool run with
+  /// MXCSR 0x1F80, whatever the caller's is.
   void parallel(const std::function<void(int)>& task);
 
   /// Runs `work` on the pinned thread 0, whose calls to parallel() then need no hand-over: the way
@@ -31,6 +32,7 @@ class ThreadPool {
   void lead(const std::function<void()>& work);
 
  private:
+  void start(int index);
   void worker(int index);
   bool on_leader() const noexcept;
   void run_region(const std::function<void(int)>& task);

@@ -1,0 +1,250 @@
+// deepinfer run: a prompt in, text out.
+#include <fmt/core.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "deepinfer/error.h"
+#include "deepinfer/model.h"
+#include "deepinfer/text.h"
+#include "deepinfer/version.h"
+#include "memory.h"
+
+namespace deepinfer::cli {
+namespace {
+
+struct RunOptions {
+  std::string path;
+  std::string prompt;
+  std::string system;
+  bool chat = false;
+  bool raw = false;
+  bool json = false;
+  bool digest = false;
+  std::string activations = "fp8";
+  std::int64_t max_tokens = 256;
+  int threads = 0;
+  SamplingOptions sampling;
+};
+
+volatile std::sig_atomic_t interrupted = 0;
+
+/// The first Ctrl-C ends the text after the current token; the second ends the process.
+void on_interrupt(int) {
+  interrupted = 1;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+/// FNV-1a over the bits of all logits: equal on two machines exactly when all bits are (but for
+/// collisions).
+class LogitsDigest {
+ public:
+  void add(std::span<const float> logits) {
+    for (const float value : logits) {
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, &value, sizeof(bits));
+      for (int shift = 0; shift < 32; shift += 8) {
+        hash_ = (hash_ ^ ((bits >> shift) & 0xFFU)) * 0x100000001B3ULL;
+      }
+    }
+  }
+  std::string text() const { return fmt::format("{:016x}", hash_); }
+
+ private:
+  std::uint64_t hash_ = 0xCBF29CE484222325ULL;
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+struct Outcome {
+  std::vector<std::int32_t> prompt_ids;
+  std::vector<std::int32_t> ids;
+  std::string text;
+  std::string stop;  // "end of text", "max tokens", "context", "interrupted"
+  double prompt_seconds = 0;
+  double decode_seconds = 0;
+  std::int64_t decode_steps = 0;
+  LogitsDigest digest;
+};
+
+std::vector<std::int32_t> encode_prompt(const RunOptions& o, const Tokenizer& tokenizer) {
+  std::string text = o.prompt;
+  if (text == "-") {
+    text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  if (o.raw) return tokenizer.encode(text, true);
+  const ChatTemplate chat = ChatTemplate::from_directory(o.path);
+  std::vector<ChatMessage> messages;
+  if (!o.system.empty()) messages.push_back({"system", o.system});
+  messages.push_back({"user", text});
+  return tokenizer.encode(chat.apply(messages), true);
+}
+
+/// Feeds the prompt, then token after token; `emit` gets whole characters.
+void generate(const RunOptions& o, const Model& model, Session& session, const Tokenizer& tokenizer,
+              const std::function<void(const std::string&)>& emit, Outcome& out) {
+  Sampler sampler(o.sampling);
+  Utf8Stream characters;
+  const auto write = [&](const std::string& piece) {
+    out.text += piece;
+    emit(piece);
+  };
+  const auto& end_ids = model.info().end_ids;
+  auto start = std::chrono::steady_clock::now();
+  std::span<const float> logits = session.feed(out.prompt_ids);
+  out.prompt_seconds = seconds_since(start);
+  start = std::chrono::steady_clock::now();
+  while (true) {
+    if (o.digest) out.digest.add(logits);
+    const std::int32_t id = sampler.sample(logits);
+    if (std::find(end_ids.begin(), end_ids.end(), id) != end_ids.end()) {
+      out.stop = "end of text";
+      break;
+    }
+    out.ids.push_back(id);
+    write(characters.push(tokenizer.token_bytes(id)));
+    if (interrupted != 0) {
+      out.stop = "interrupted";
+    } else if (static_cast<std::int64_t>(out.ids.size()) == o.max_tokens) {
+      out.stop = "max tokens";
+    } else if (session.position() == session.capacity()) {
+      out.stop = "context";
+    }
+    if (!out.stop.empty()) break;
+    logits = session.feed(std::span(&id, 1));
+    ++out.decode_steps;
+  }
+  out.decode_seconds = seconds_since(start);
+  write(characters.finish());
+}
+
+double per_second(std::int64_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
+}
+
+nlohmann::json to_json(const Outcome& out, const Model& model, const Session& session,
+                       const Tokenizer& tokenizer, const Context& context, bool digest) {
+  const ModelInfo& info = model.info();
+  const double decode_rate = per_second(out.decode_steps, out.decode_seconds);
+  nlohmann::json json = {
+      {"schema", 1},
+      {"contract", kNumericContract},
+      {"text", out.text},
+      {"prompt_ids", out.prompt_ids},
+      {"ids", out.ids},
+      {"stop", out.stop},
+      {"isa", isa_name(context.isa())},
+      {"threads", context.num_threads()},
+      {"prompt_tokens_per_second",
+       per_second(static_cast<std::int64_t>(out.prompt_ids.size()), out.prompt_seconds)},
+      {"decode_tokens_per_second", decode_rate},
+      {"weight_bytes_per_token", info.decode_weight_bytes},
+      {"decode_gbps", decode_rate * static_cast<double>(info.decode_weight_bytes) * 1e-9},
+      {"memory",
+       {{"private_bytes", private_memory_bytes()},
+        {"kv_bytes", session.kv_bytes()},
+        {"activation_bytes", session.activation_bytes()},
+        {"tokenizer_bytes", tokenizer.memory_bytes()},
+        {"private_weight_bytes", info.private_weight_bytes},
+        {"checkpoint_bytes", info.checkpoint_bytes}}},
+  };
+  if (digest) json["logits_digest"] = out.digest.text();
+  return json;
+}
+
+void print_summary(const Outcome& out, const Model& model, const Context& context, bool digest) {
+  const double bytes = static_cast<double>(model.info().decode_weight_bytes);
+  const double rate = per_second(out.decode_steps, out.decode_seconds);
+  fmt::print(stderr, "\n[{} prompt tokens, {:.1f}/s; {} generated, {:.1f}/s; stopped: {}]\n",
+             out.prompt_ids.size(),
+             per_second(static_cast<std::int64_t>(out.prompt_ids.size()), out.prompt_seconds),
+             out.ids.size(), rate, out.stop);
+  fmt::print(stderr, "[{:.1f} MB of weights per token, {:.2f} GB/s; {} threads, {}]\n",
+             bytes * 1e-6, rate * bytes * 1e-9, context.num_threads(), isa_name(context.isa()));
+  if (digest) fmt::print(stderr, "[logits digest {}]\n", out.digest.text());
+}
+
+int run(RunOptions o) {
+  if (o.chat && o.raw)
+    throw Error(ErrorCode::kInvalidArgument, "--chat and --raw exclude each other");
+  const Sampler check_sampling(o.sampling);  // before anything is loaded
+  const Context context({.num_threads = o.threads, .isa = {}});
+  const Activations activations =
+      o.activations == "bf16" ? Activations::kAsIs : Activations::kQuantize224;
+  const std::unique_ptr<Model> model = Model::open(o.path, {.activations = activations});
+  const Tokenizer tokenizer =
+      Tokenizer::from_file(std::filesystem::path(o.path) / "tokenizer.json");
+  Outcome out;
+  out.prompt_ids = encode_prompt(o, tokenizer);
+  if (out.prompt_ids.empty()) throw Error(ErrorCode::kInvalidArgument, "the prompt has no tokens");
+  release_free_memory();
+
+  const auto prompt_size = static_cast<std::int64_t>(out.prompt_ids.size());
+  const std::int64_t longest = model->info().max_positions;
+  if (prompt_size > longest) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the prompt has {} tokens, the model takes {}", prompt_size, longest));
+  }
+  const auto session = model->new_session(context, std::min(longest, prompt_size + o.max_tokens));
+  std::signal(SIGINT, on_interrupt);
+  generate(
+      o, *model, *session, tokenizer,
+      [&](const std::string& piece) {
+        if (o.json) return;
+        fmt::print("{}", piece);
+        std::fflush(stdout);
+      },
+      out);
+  std::signal(SIGINT, SIG_DFL);
+  if (o.json) {
+    fmt::print("{}\n", to_json(out, *model, *session, tokenizer, context, o.digest).dump(2));
+  } else {
+    fmt::print("\n");
+    std::fflush(stdout);
+    print_summary(out, *model, context, o.digest);
+  }
+  return out.stop == "interrupted" ? kInterrupted : kOk;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Command& command) {
+  CLI::App* sub = app.add_subcommand("run", "Generate text from a prompt");
+  auto o = std::make_shared<RunOptions>();
+  sub->add_option("PATH", o->path, "Model folder: config.json, tokenizer.json, safetensors")
+      ->required();
+  sub->add_option("--prompt", o->prompt, "The prompt; - reads standard input")->required();
+  sub->add_option("--system", o->system, "System message for the chat template");
+  sub->add_flag("--chat", o->chat, "Put the prompt into the model's chat template (the default)");
+  sub->add_flag("--raw", o->raw, "Use the prompt as it is");
+  sub->add_option("--activations", o->activations,
+                  "fp8: quantize x in 1x32 blocks in front of fp8 and fp4 weights; bf16: leave it")
+      ->check(CLI::IsMember({"fp8", "bf16"}))
+      ->capture_default_str();
+  sub->add_option("--max-tokens", o->max_tokens, "Stop after this many tokens")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->capture_default_str();
+  sub->add_option("--temperature", o->sampling.temperature, "0 takes the likeliest token")
+      ->capture_default_str();
+  sub->add_option("--top-k", o->sampling.top_k, "Sample from the k likeliest tokens; 0: all")
+      ->capture_default_str();
+  sub->add_option("--top-p", o->sampling.top_p, "Sample from the likeliest tokens with this share")
+      ->capture_default_str();
+  sub->add_option("--seed", o->sampling.seed, "Seed of the sampling")->capture_default_str();
+  sub->add_option("--threads", o->threads,
+                  "Threads; 0: DEEPINFER_THREADS, else this process's CPUs")
+      ->check(CLI::Range(0, 1024));
+  sub->add_flag("--logits-digest", o->digest,
+                "Print a digest of all logits: equal digests, equal bits");
+  sub->add_flag("--json", o->json, "Print one JSON object instead of text");
+  sub->callback([&command, o] { command.run = [o] { return run(*o); }; });
+}
+
+}  // namespace deepinfer::cli

@@ -1,0 +1,107 @@
+#include "models/config.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "deepinfer/error.h"
+
+namespace deepinfer::models {
+namespace {
+
+constexpr std::size_t kShownCharacters = 60;
+
+std::string shown(const nlohmann::json& json, const char* key) {
+  const auto at = json.find(key);
+  if (at == json.end()) return "nothing";
+  std::string text = at->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (text.size() > kShownCharacters) text = text.substr(0, kShownCharacters) + "...";
+  return text;
+}
+
+}  // namespace
+
+Config Config::from_file(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) {
+    throw Error(ErrorCode::kBadInput, fmt::format("{}: is a directory", file.string()));
+  }
+  std::ifstream stream(file);
+  if (!stream) {
+    throw Error(ErrorCode::kBadInput,
+                fmt::format("{}: cannot be read: {}", file.string(), std::strerror(errno)));
+  }
+  Config config;
+  config.file_ = file;
+  config.json_ = nlohmann::json::parse(stream, nullptr, false);
+  if (!config.json_.is_object()) {
+    throw Error(ErrorCode::kBadInput, fmt::format("{}: is not a JSON object", file.string()));
+  }
+  return config;
+}
+
+bool Config::has(const char* key) const {
+  const auto at = json_.find(key);
+  return at != json_.end() && !at->is_null();
+}
+
+void Config::refuse(const char* key, const std::string& expected) const {
+  throw Error(ErrorCode::kBadInput, fmt::format("{}: {}: expected {}, found {}", file_.string(),
+                                                key, expected, shown(json_, key)));
+}
+
+void Config::unsupported(const char* key, const std::string& why) const {
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{}: {} {}: {}", file_.string(), key, shown(json_, key), why));
+}
+
+std::int64_t Config::integer(const char* key, std::int64_t low, std::int64_t high) const {
+  const std::string expected = fmt::format("a whole number from {} to {}", low, high);
+  if (!has(key) || !json_[key].is_number_integer()) refuse(key, expected);
+  const auto value = json_[key].get<std::int64_t>();
+  if (value < low || value > high) refuse(key, expected);
+  return value;
+}
+
+std::int64_t Config::integer_or(const char* key, std::int64_t fallback, std::int64_t low,
+                                std::int64_t high) const {
+  return has(key) ? integer(key, low, high) : fallback;
+}
+
+double Config::number(const char* key) const {
+  if (!has(key) || !json_[key].is_number()) refuse(key, "a number");
+  const auto value = json_[key].get<double>();
+  if (!std::isfinite(value)) refuse(key, "a finite number");
+  return value;
+}
+
+double Config::number_or(const char* key, double fallback) const {
+  return has(key) ? number(key) : fallback;
+}
+
+std::string Config::text(const char* key) const {
+  if (!has(key) || !json_[key].is_string()) refuse(key, "a string");
+  return json_[key].get<std::string>();
+}
+
+bool Config::flag_or(const char* key, bool fallback) const {
+  if (!has(key)) return fallback;
+  if (!json_[key].is_boolean()) refuse(key, "true or false");
+  return json_[key].get<bool>();
+}
+
+std::vector<std::int32_t> Config::ids(const char* key) const {
+  std::vector<std::int32_t> out;
+  if (!has(key)) return out;
+  const nlohmann::json one = nlohmann::json::array({json_[key]});
+  for (const nlohmann::json& id : json_[key].is_array() ? json_[key] : one) {
+    if (!id.is_number_integer()) refuse(key, "token ids");
+    out.push_back(id.get<std::int32_t>());
+  }
+  return out;
+}
+
+}  // namespace deepinfer::models

@@ -1,0 +1,500 @@
+// The Llama family: RMSNorm, grouped-query attention with rotary positions, SwiGLU.
+//
+//   x += o(attention(rope(q(norm x)), rope(k(norm x)), v(norm x)))
+//   x += down(silu(gate(norm x)) * up(norm x))            logits = head(norm x)
+//
+// bf16 roundings are where transformers' LlamaForCausalLM has them when it runs in bf16: after
+// every linear layer, norm, product and sum; softmax and sums are f32. Logits stay f32.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "deepinfer/checkpoint.h"
+#include "deepinfer/error.h"
+#include "deepinfer/weight_map.h"
+#include "models/registry.h"
+#include "ops/gemm.h"
+#include "ops/transformer.h"
+#include "runtime/thread_pool.h"
+
+namespace deepinfer::models {
+namespace {
+
+using Bf16 = std::uint16_t;
+
+struct Hyper {
+  std::int64_t hidden;
+  std::int64_t intermediate;
+  std::int64_t layers;
+  std::int64_t heads;
+  std::int64_t kv_heads;
+  std::int64_t head_dim;
+  std::int64_t vocabulary;
+  std::int64_t max_positions;
+  float eps;
+  double rope_base;
+  bool tied;
+};
+
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;  // no model is near; products stay small
+
+Hyper read_hyper(const Config& c) {
+  Hyper h = {};
+  h.hidden = c.integer("hidden_size", 1, kMaxSize);
+  h.intermediate = c.integer("intermediate_size", 1, kMaxSize);
+  h.layers = c.integer("num_hidden_layers", 1, 4096);
+  h.heads = c.integer("num_attention_heads", 1, 65536);
+  h.kv_heads = c.integer_or("num_key_value_heads", h.heads, 1, 65536);
+  h.head_dim = c.integer_or("head_dim", h.hidden / h.heads, 2, 65536);
+  h.vocabulary = c.integer("vocab_size", 1, kMaxSize);
+  h.max_positions = c.integer("max_position_embeddings", 1, std::int64_t{1} << 30);
+  h.eps = static_cast<float>(c.number("rms_norm_eps"));
+  h.tied = c.flag_or("tie_word_embeddings", false);
+  h.rope_base = c.number_or("rope_theta", 10000.0);
+  if (h.heads % h.kv_heads != 0) {
+    c.refuse("num_key_value_heads", fmt::format("a divisor of {} attention heads", h.heads));
+  }
+  if (h.head_dim % 2 != 0) c.refuse("head_dim", "an even number");
+  if (!(h.rope_base > 1.0)) c.refuse("rope_theta", "a number above 1");
+  if (c.has("hidden_act") && c.text("hidden_act") != "silu") {
+    c.unsupported("hidden_act", "only silu is implemented");
+  }
+  for (const char* flag : {"attention_bias", "mlp_bias"}) {
+    if (c.flag_or(flag, false)) c.unsupported(flag, "biases are not implemented for llama");
+  }
+  return h;
+}
+
+/// Newer configs keep rope_theta in `rope_parameters`; anything but the plain form is refused.
+void read_rope(const Config& c, Hyper& h) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (!c.has(key)) continue;
+    const nlohmann::json& rope = c.json()[key];
+    if (!rope.is_object()) c.refuse(key, "an object");
+    const char* name = rope.contains("rope_type") ? "rope_type" : "type";
+    if (rope.contains(name) && rope[name] != "default") {
+      c.unsupported(key, "only the default rope_type is implemented");
+    }
+    const auto theta = rope.find("rope_theta");
+    if (theta != rope.end() && theta->is_number()) h.rope_base = theta->get<double>();
+  }
+}
+
+struct Layer {
+  std::vector<Bf16> input_norm;      // [hidden]
+  std::vector<Bf16> attention_norm;  // [hidden]
+  Weight q, k, v, o;
+  Weight gate, up, down;
+};
+
+struct Weights {
+  const std::byte* embedding = nullptr;  // bf16 [vocabulary, hidden] in the mapped file
+  std::vector<Layer> layers;
+  std::vector<Bf16> norm;  // [hidden]
+  Weight head;             // [vocabulary, hidden]
+};
+
+/// Finds the tensors of the model by name and checks their shapes.
+class Loader {
+ public:
+  Loader(const Checkpoint& checkpoint, const WeightMap& map) : checkpoint_(checkpoint), map_(map) {}
+
+  Weight linear(const std::string& name, std::int64_t n, std::int64_t k) const {
+    const MappedWeight& w = map_.at(name);
+    if (w.view.n != n || w.view.k != k) {
+      throw Error(ErrorCode::kBadInput,
+                  fmt::format("{}: tensor '{}': expected [{}, {}] by config.json, found [{}, {}]",
+                              w.codes->file.string(), w.codes->name, n, k, w.view.n, w.view.k));
+    }
+    try {
+      return Weight::prepare(w.view, name);
+    } catch (const Error& error) {  // what a caller may not pass is bad input when a file says it
+      throw Error(ErrorCode::kBadInput,
+                  fmt::format("{}: {}", w.codes->file.string(), error.what()));
+    }
+  }
+
+  /// A bf16 vector, copied: it is small and may lie at an odd address.
+  std::vector<Bf16> vector(const std::string& name, std::int64_t size) const {
+    const Tensor& t = checkpoint_.at(name);
+    if (t.view.dtype != DType::kBf16 || t.view.shape != std::vector<std::int64_t>{size}) {
+      throw Error(ErrorCode::kBadInput,
+                  fmt::format("{}: tensor '{}': expected BF16 [{}], found {} {}", t.file.string(),
+                              name, size, dtype_name(t.view.dtype), shape_string(t.view.shape)));
+    }
+    std::vector<Bf16> out(static_cast<std::size_t>(size));
+    std::memcpy(out.data(), t.view.data, out.size() * sizeof(Bf16));
+    return out;
+  }
+
+  const std::byte* embedding(const std::string& name, std::int64_t n, std::int64_t k) const {
+    const Tensor& t = checkpoint_.at(name);
+    if (t.view.dtype != DType::kBf16 || t.view.shape != std::vector<std::int64_t>{n, k}) {
+      throw Error(
+          ErrorCode::kBadInput,
+          fmt::format("{}: tensor '{}': expected BF16 [{}, {}], found {} {}", t.file.string(), name,
+                      n, k, dtype_name(t.view.dtype), shape_string(t.view.shape)));
+    }
+    return t.view.data;
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+  const WeightMap& map_;
+};
+
+Weights load_weights(const Checkpoint& checkpoint, const Hyper& h) {
+  const WeightMap map = WeightMap::build(checkpoint);
+  if (!map.problems().empty()) {
+    const MapProblem& first = map.problems().front();
+    throw Error(ErrorCode::kBadInput,
+                fmt::format("{}: tensor '{}': {}{}", checkpoint.directory().string(), first.tensor,
+                            first.reason,
+                            map.problems().size() > 1
+                                ? fmt::format(" (and {} more)", map.problems().size() - 1)
+                                : ""));
+  }
+  const Loader load(checkpoint, map);
+  const std::int64_t q_size = h.heads * h.head_dim;
+  const std::int64_t kv_size = h.kv_heads * h.head_dim;
+  Weights w;
+  w.embedding = load.embedding("model.embed_tokens.weight", h.vocabulary, h.hidden);
+  for (std::int64_t i = 0; i < h.layers; ++i) {
+    const std::string prefix = fmt::format("model.layers.{}.", i);
+    Layer layer;
+    layer.input_norm = load.vector(prefix + "input_layernorm.weight", h.hidden);
+    layer.attention_norm = load.vector(prefix + "post_attention_layernorm.weight", h.hidden);
+    layer.q = load.linear(prefix + "self_attn.q_proj", q_size, h.hidden);
+    layer.k = load.linear(prefix + "self_attn.k_proj", kv_size, h.hidden);
+    layer.v = load.linear(prefix + "self_attn.v_proj", kv_size, h.hidden);
+    layer.o = load.linear(prefix + "self_attn.o_proj", h.hidden, q_size);
+    layer.gate = load.linear(prefix + "mlp.gate_proj", h.intermediate, h.hidden);
+    layer.up = load.linear(prefix + "mlp.up_proj", h.intermediate, h.hidden);
+    layer.down = load.linear(prefix + "mlp.down_proj", h.hidden, h.intermediate);
+    w.layers.push_back(std::move(layer));
+  }
+  w.norm = load.vector("model.norm.weight", h.hidden);
+  const bool own_head = map.find("lm_head") != nullptr;
+  if (!own_head && !h.tied) {
+    throw Error(
+        ErrorCode::kBadInput,
+        fmt::format("{}: tensor 'lm_head.weight' is missing and config.json does not tie it "
+                    "to the embedding",
+                    checkpoint.directory().string()));
+  }
+  w.head =
+      load.linear(own_head && !h.tied ? "lm_head" : "model.embed_tokens", h.vocabulary, h.hidden);
+  return w;
+}
+
+class LlamaModel final : public Model {
+ public:
+  LlamaModel(const std::filesystem::path& folder, const Config& config, const ModelOptions& options)
+      : hyper_(read_hyper(config)),
+        activations_(options.activations),
+        checkpoint_(Checkpoint::open(folder)) {
+    read_rope(config, hyper_);
+    weights_ = load_weights(checkpoint_, hyper_);
+    frequencies_ = ops::rope_frequencies(hyper_.rope_base, hyper_.head_dim);
+    fill_info(config);
+  }
+
+  const ModelInfo& info() const noexcept override { return info_; }
+  std::unique_ptr<Session> new_session(const Context& context, std::int64_t capacity) override;
+
+  const Hyper& hyper() const noexcept { return hyper_; }
+  const Weights& weights() const noexcept { return weights_; }
+  Activations activations() const noexcept { return activations_; }
+  const std::vector<float>& frequencies() const noexcept { return frequencies_; }
+
+ private:
+  void fill_info(const Config& config) {
+    info_.model_type = config.text("model_type");
+    info_.num_layers = hyper_.layers;
+    info_.hidden_size = hyper_.hidden;
+    info_.vocabulary_size = hyper_.vocabulary;
+    info_.max_positions = hyper_.max_positions;
+    info_.end_ids = config.ids("eos_token_id");
+    const auto generation = checkpoint_.directory() / "generation_config.json";
+    if (std::filesystem::exists(generation)) {
+      for (const std::int32_t id : Config::from_file(generation).ids("eos_token_id")) {
+        if (std::count(info_.end_ids.begin(), info_.end_ids.end(), id) == 0) {
+          info_.end_ids.push_back(id);
+        }
+      }
+    }
+    info_.checkpoint_bytes = checkpoint_.file_bytes();
+    info_.kv_bytes_per_position = 2 * hyper_.layers * hyper_.kv_heads * hyper_.head_dim *
+                                  static_cast<std::int64_t>(sizeof(Bf16));
+    const auto count = [&](const Weight& w) {
+      info_.decode_weight_bytes += w.bytes();
+      info_.private_weight_bytes += w.private_bytes();
+    };
+    for (const Layer& l : weights_.layers) {
+      for (const Weight* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) count(*w);
+    }
+    count(weights_.head);
+  }
+
+  Hyper hyper_;
+  Activations activations_;
+  Checkpoint checkpoint_;
+  Weights weights_;
+  std::vector<float> frequencies_;
+  ModelInfo info_;
+};
+
+// Tokens that go through the layers together: bounds the buffers, never changes a bit.
+constexpr std::int64_t kChunk = 128;
+
+class LlamaSession final : public Session {
+ public:
+  LlamaSession(const LlamaModel& model, const Context& context, std::int64_t capacity)
+      : model_(model), context_(context), h_(model.hyper()), capacity_(capacity) {
+    kv_.reserve(capacity * model.info().kv_bytes_per_position);
+  }
+
+  std::span<const float> feed(std::span<const std::int32_t> tokens) override {
+    return run(tokens, false);
+  }
+  std::span<const float> feed_all(std::span<const std::int32_t> tokens) override {
+    return run(tokens, true);
+  }
+
+  std::vector<double> losses(std::span<const std::int32_t> tokens,
+                             std::span<const std::int32_t> next) override {
+    if (tokens.size() != next.size()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("losses: {} tokens but {} next ones", tokens.size(), next.size()));
+    }
+    for (const std::int32_t id : next) check_token(id);
+    std::vector<double> out;
+    for (std::size_t begin = 0; begin < tokens.size(); begin += kChunk) {  // bounds the logits
+      const std::size_t rows = std::min<std::size_t>(kChunk, tokens.size() - begin);
+      const auto part = ops::token_losses(context_, feed_all(tokens.subspan(begin, rows)),
+                                          next.subspan(begin, rows));
+      out.insert(out.end(), part.begin(), part.end());
+    }
+    return out;
+  }
+
+  void truncate(std::int64_t position) override {
+    if (position < 0 || position > position_) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("truncate: position {} is not in 0 to {}", position, position_));
+    }
+    position_ = position;
+  }
+
+  std::int64_t position() const noexcept override { return position_; }
+  std::int64_t capacity() const noexcept override { return capacity_; }
+  std::int64_t kv_bytes() const noexcept override { return kv_.size(); }
+  std::int64_t activation_bytes() const noexcept override {
+    std::int64_t total = gemm_.bytes() + scratch_.size();
+    for (const AlignedBuffer* b :
+         {&x_, &normed_, &q_, &attended_, &gate_, &up_, &delta_, &cos_, &sin_, &logits_}) {
+      total += b->size();
+    }
+    return total;
+  }
+
+ private:
+  std::span<const float> run(std::span<const std::int32_t> tokens, bool all);
+  void check(std::span<const std::int32_t> tokens) const;
+  void check_token(std::int32_t id) const;
+  void reserve(std::int64_t rows, std::int64_t logit_rows);
+  void embed(std::span<const std::int32_t> tokens);
+  void forward(std::span<const std::int32_t> tokens);
+  void attention_block(std::size_t index, std::int64_t rows);
+  void mlp_block(std::size_t index, std::int64_t rows);
+  void head(std::int64_t first_row, std::int64_t rows, float* logits);
+  void refuse_nan(std::int64_t rows, std::size_t layer, const char* module) const;
+
+  /// y = x . w^T for several weights.
+  void gemm(const Bf16* x, std::int64_t rows, std::int64_t columns,
+            std::initializer_list<std::pair<const Weight*, Bf16*>> outputs) {
+    ops::GemmTask tasks[3];
+    std::size_t count = 0;
+    for (const auto& [w, y] : outputs) {
+      tasks[count++] = {w, {y, FloatType::kBf16, rows, w->n(), 0}, nullptr};
+    }
+    ops::gemm(context_, gemm_, {x, FloatType::kBf16, rows, columns, 0}, model_.activations(),
+              std::span(tasks, count));
+  }
+
+  /// Cached keys (which = 0) or values (1) of a layer: [capacity, kv_heads * head_dim].
+  Bf16* cache(std::size_t layer, int which) const {
+    const std::int64_t size = capacity_ * h_.kv_heads * h_.head_dim;
+    return kv_.as<Bf16>() + (2 * static_cast<std::int64_t>(layer) + which) * size;
+  }
+
+  const LlamaModel& model_;
+  const Context& context_;
+  const Hyper h_;
+  const std::int64_t capacity_;
+  std::int64_t position_ = 0;
+  AlignedBuffer kv_;
+  AlignedBuffer x_, normed_, delta_;  // [rows, hidden]
+  AlignedBuffer q_, attended_;        // [rows, heads * head_dim]
+  AlignedBuffer gate_, up_;           // [rows, intermediate]
+  AlignedBuffer cos_, sin_;           // [rows, head_dim / 2]
+  AlignedBuffer logits_;              // f32 [rows, vocabulary]
+  AlignedBuffer scratch_;             // of attention
+  ops::GemmWorkspace gemm_;
+};
+
+void LlamaSession::check(std::span<const std::int32_t> tokens) const {
+  if (tokens.empty()) throw Error(ErrorCode::kInvalidArgument, "feed: no tokens");
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  if (count > capacity_ - position_) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("feed: {} tokens after {} do not fit into a context of {}", count,
+                            position_, capacity_));
+  }
+  for (const std::int32_t id : tokens) check_token(id);
+}
+
+void LlamaSession::check_token(std::int32_t id) const {
+  if (id >= 0 && id < h_.vocabulary) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("token {} is not in a vocabulary of {}", id, h_.vocabulary));
+}
+
+void LlamaSession::reserve(std::int64_t rows, std::int64_t logit_rows) {
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Bf16));
+  for (AlignedBuffer* b : {&x_, &normed_, &delta_}) b->reserve(rows * h_.hidden * kBytes);
+  for (AlignedBuffer* b : {&q_, &attended_}) b->reserve(rows * h_.heads * h_.head_dim * kBytes);
+  for (AlignedBuffer* b : {&gate_, &up_}) b->reserve(rows * h_.intermediate * kBytes);
+  for (AlignedBuffer* b : {&cos_, &sin_}) b->reserve(rows * h_.head_dim / 2 * kBytes);
+  logits_.reserve(logit_rows * h_.vocabulary * static_cast<std::int64_t>(sizeof(float)));
+  scratch_.reserve(ops::attention_scratch_bytes(context_, capacity_, h_.head_dim));
+}
+
+void LlamaSession::embed(std::span<const std::int32_t> tokens) {
+  const auto row_bytes = static_cast<std::size_t>(h_.hidden) * sizeof(Bf16);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    std::memcpy(x_.data() + i * row_bytes,
+                model_.weights().embedding + static_cast<std::size_t>(tokens[i]) * row_bytes,
+                row_bytes);
+  }
+}
+
+void LlamaSession::attention_block(std::size_t index, std::int64_t rows) {
+  const Layer& layer = model_.weights().layers[index];
+  const std::int64_t kv_size = h_.kv_heads * h_.head_dim;
+  Bf16* k = cache(index, 0) + position_ * kv_size;
+  Bf16* v = cache(index, 1) + position_ * kv_size;
+  auto* x = x_.as<Bf16>();
+  auto* normed = normed_.as<Bf16>();
+  auto* q = q_.as<Bf16>();
+  ops::rms_norm(context_, x, layer.input_norm.data(), rows, h_.hidden, h_.eps, normed);
+  gemm(normed, rows, h_.hidden, {{&layer.q, q}, {&layer.k, k}, {&layer.v, v}});
+  const auto* cos = cos_.as<Bf16>();
+  const auto* sin = sin_.as<Bf16>();
+  ops::rope(context_, q, h_.heads * h_.head_dim, rows, h_.heads, h_.head_dim, cos, sin);
+  ops::rope(context_, k, kv_size, rows, h_.kv_heads, h_.head_dim, cos, sin);
+  ops::Attention a = {};
+  a.q = q;
+  a.k = cache(index, 0);
+  a.v = cache(index, 1);
+  a.out = attended_.as<Bf16>();
+  a.rows = rows;
+  a.first = position_;
+  a.heads = h_.heads;
+  a.kv_heads = h_.kv_heads;
+  a.head_dim = h_.head_dim;
+  a.scale = 1.0F / std::sqrt(static_cast<float>(h_.head_dim));
+  ops::attention(context_, a, scratch_);
+  gemm(attended_.as<Bf16>(), rows, h_.heads * h_.head_dim, {{&layer.o, delta_.as<Bf16>()}});
+  ops::add(context_, x, delta_.as<Bf16>(), rows, h_.hidden);
+  refuse_nan(rows, index, "self_attn");
+}
+
+void LlamaSession::mlp_block(std::size_t index, std::int64_t rows) {
+  const Layer& layer = model_.weights().layers[index];
+  auto* x = x_.as<Bf16>();
+  auto* normed = normed_.as<Bf16>();
+  auto* gate = gate_.as<Bf16>();
+  ops::rms_norm(context_, x, layer.attention_norm.data(), rows, h_.hidden, h_.eps, normed);
+  gemm(normed, rows, h_.hidden, {{&layer.gate, gate}, {&layer.up, up_.as<Bf16>()}});
+  ops::silu_mul(context_, gate, up_.as<Bf16>(), rows, h_.intermediate);
+  gemm(gate, rows, h_.intermediate, {{&layer.down, delta_.as<Bf16>()}});
+  ops::add(context_, x, delta_.as<Bf16>(), rows, h_.hidden);
+  refuse_nan(rows, index, "mlp");
+}
+
+void LlamaSession::refuse_nan(std::int64_t rows, std::size_t layer, const char* module) const {
+  const std::int64_t row = ops::first_nan_row(x_.as<Bf16>(), rows, h_.hidden);
+  if (row < 0) return;
+  throw Error(ErrorCode::kBadInput,
+              fmt::format("model.layers.{}.{}: values became NaN at position {}", layer, module,
+                          position_ + row));
+}
+
+void LlamaSession::forward(std::span<const std::int32_t> tokens) {
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  embed(tokens);
+  ops::rope_table(model_.frequencies(), position_, rows, cos_.as<Bf16>(), sin_.as<Bf16>());
+  for (std::size_t i = 0; i < model_.weights().layers.size(); ++i) {
+    attention_block(i, rows);
+    mlp_block(i, rows);
+  }
+}
+
+void LlamaSession::head(std::int64_t first_row, std::int64_t rows, float* logits) {
+  auto* normed = normed_.as<Bf16>();
+  ops::rms_norm(context_, x_.as<Bf16>() + first_row * h_.hidden, model_.weights().norm.data(), rows,
+                h_.hidden, h_.eps, normed);
+  const ops::GemmTask task = {
+      &model_.weights().head, {logits, FloatType::kF32, rows, h_.vocabulary, 0}, nullptr};
+  ops::gemm(context_, gemm_, {normed, FloatType::kBf16, rows, h_.hidden, 0}, model_.activations(),
+            std::span(&task, 1));
+  for (std::int64_t i = 0; i < rows * h_.vocabulary; ++i) {
+    if (std::isnan(logits[i])) throw Error(ErrorCode::kBadInput, "lm_head: logits became NaN");
+  }
+}
+
+std::span<const float> LlamaSession::run(std::span<const std::int32_t> tokens, bool all) {
+  check(tokens);
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  const std::int64_t logit_rows = all ? count : 1;
+  reserve(std::min(count, kChunk), logit_rows);
+  const std::int64_t before = position_;
+  auto* logits = logits_.as<float>();
+  const auto work = [&] {
+    for (std::int64_t begin = 0; begin < count; begin += kChunk) {
+      const std::int64_t rows = std::min(kChunk, count - begin);
+      forward(tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)));
+      if (all) head(0, rows, logits + begin * h_.vocabulary);
+      if (!all && begin + rows == count) head(rows - 1, 1, logits);
+      position_ += rows;
+    }
+  };
+  try {
+    context_.pool().lead(work);
+  } catch (...) {
+    position_ = before;
+    throw;
+  }
+  return {logits, static_cast<std::size_t>(logit_rows * h_.vocabulary)};
+}
+
+std::unique_ptr<Session> LlamaModel::new_session(const Context& context, std::int64_t capacity) {
+  if (capacity < 1 || capacity > hyper_.max_positions) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("context: expected 1 to {} tokens, found {}", hyper_.max_positions, capacity));
+  }
+  return std::make_unique<LlamaSession>(*this, context, capacity);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> open_llama(const std::filesystem::path& folder, const Config& config,
+                                  const ModelOptions& options) {
+  return std::make_unique<LlamaModel>(folder, config, options);
+}
+
+}  // namespace deepinfer::models

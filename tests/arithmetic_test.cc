@@ -1,0 +1,117 @@
+// The golden digests of the numeric contract: every instruction set of this CPU must give them.
+// Also writes the corpus with its results, for the oracle in tests/oracle, into $DEEPINFER_CORPUS.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "corpus.h"
+#include "deepinfer/version.h"
+#include "kernels/registry.h"
+
+namespace deepinfer {
+namespace {
+
+using test::Corpus;
+using test::FormatCase;
+
+std::string digest(const FormatCase& format, const Context& context) {
+  std::uint64_t hash = 0xCBF29CE484222325ULL;  // FNV-1a
+  for (const Corpus& c : test::make_corpus(format)) {
+    for (const std::uint32_t bits : test::compute(context, c)) {
+      for (int shift = 0; shift < 32; shift += 8) {
+        hash = (hash ^ ((bits >> shift) & 0xFFU)) * 0x100000001B3ULL;
+      }
+    }
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+TEST(arithmetic_test, digests_are_those_of_the_contract) {
+  std::ifstream file(std::string(DEEPINFER_SOURCE_DIR) + "/tests/golden/digests.json");
+  const nlohmann::json golden = nlohmann::json::parse(file, nullptr, false);
+  ASSERT_TRUE(golden.is_object());
+  ASSERT_EQ(golden["contract"], kNumericContract) << "a new contract needs an ADR and new digests";
+  for (const kernels::IsaTable* table : kernels::isa_tables()) {
+    if (const auto reason = kernels::why_not(table->isa)) {
+      GTEST_LOG_(WARNING) << "NOT TESTED HERE: " << table->name << ": " << *reason;
+      continue;
+    }
+    const Context context({.num_threads = 2, .isa = table->isa});
+    for (const FormatCase& format : test::kFormatCases) {
+      EXPECT_EQ(golden["digests"].value(format.name, ""), digest(format, context))
+          << format.name << " on " << table->name;
+    }
+  }
+}
+
+// ---- the corpus as files: a JSON line, then the arrays one after the other ----
+
+void put(std::string& out, const void* data, std::size_t bytes) {
+  out.append(static_cast<const char*>(data), bytes);
+}
+
+std::string corpus_file(const Corpus& c, const std::vector<std::uint32_t>& y) {
+  const WeightView& v = c.weight.view;
+  const Weight w = c.weight.prepare();
+  nlohmann::json arrays = nlohmann::json::array();
+  std::string data;
+  const auto add = [&](const char* name, const char* dtype, std::vector<std::int64_t> shape,
+                       const void* bytes, std::size_t size) {
+    arrays.push_back({{"name", name}, {"dtype", dtype}, {"shape", shape}});
+    put(data, bytes, size);
+  };
+  add("x", "f32", {c.m, v.k}, c.x.data(), c.x.size() * 4);
+  const bool bf16 = v.element == Element::kBf16;
+  add("codes", bf16 ? "u16" : "u8", {v.n, v.element == Element::kE2m1 ? v.k / 2 : v.k},
+      c.weight.codes.data(), c.weight.codes.size());
+  if (v.scale_type == ScaleType::kE8m0) {
+    add("scales", "u8", {v.scale_rows, v.scale_columns}, c.weight.scales.data(),
+        c.weight.scales.size());
+  } else if (!bf16) {
+    add("scales", "f32", {v.scale_rows, v.scale_columns}, w.f32_scales().data(),
+        w.f32_scales().size() * 4);
+  }
+  if (!c.bias.empty()) add("bias", "f32", {v.n}, c.bias.data(), c.bias.size() * 4);
+  add("y", "u32", {c.m, v.n}, y.data(), y.size() * 4);
+  constexpr const char* kElements[] = {"bf16", "e4m3fn", "e2m1"};
+  const nlohmann::json header = {
+      {"format", c.name},
+      {"contract", kNumericContract},
+      {"arrays", arrays},
+      {"element", kElements[static_cast<int>(v.element)]},
+      {"block_n", std::min(v.block_n, v.n)},
+      {"block_k", std::min(v.block_k, (v.k + 31) / 32 * 32)},
+      {"scale", bf16                               ? "none"
+                : v.scale_type == ScaleType::kE8m0 ? "e8m0"
+                                                   : "f32"},
+      {"quantize", c.activations == Activations::kQuantize224 ? 224 : 0},
+  };
+  return header.dump() + "\n" + data;
+}
+
+TEST(arithmetic_test, writes_the_corpus_for_the_oracle) {
+  const char* folder = std::getenv("DEEPINFER_CORPUS");
+  if (folder == nullptr) GTEST_SKIP() << "DEEPINFER_CORPUS is not set: no files wanted";
+  std::filesystem::create_directories(folder);
+  const Context context;
+  for (const FormatCase& format : test::kFormatCases) {
+    for (const Corpus& c : test::make_corpus(format)) {
+      std::ofstream file(std::filesystem::path(folder) / (c.name + ".corpus"), std::ios::binary);
+      file << corpus_file(c, test::compute(context, c));
+      ASSERT_TRUE(file.good()) << c.name;
+    }
+  }
+  // What tests/golden/digests.json holds; to replace it needs an ADR and a new contract version.
+  nlohmann::json digests = {{"contract", kNumericContract}};
+  for (const FormatCase& format : test::kFormatCases) {
+    digests["digests"][format.name] = digest(format, context);
+  }
+  std::ofstream(std::filesystem::path(folder) / "digests.json") << digests.dump(2) << "\n";
+}
+
+}  // namespace
+}  // namespace deepinfer
