@@ -22,6 +22,7 @@ struct Command {
 };
 
 /// Each adds its sub-command, whose callback sets command.run.
+void add_bench(CLI::App& app, Command& command);
 void add_info(CLI::App& app, Command& command);
 void add_inspect(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);

@@ -62,6 +62,7 @@ int main(int argc, char** argv) {
       "Environment: DEEPINFER_ISA=ref|avx2|avx512bf16, DEEPINFER_THREADS=N.");
   Command command;
   add_info(app, command);
+  add_bench(app, command);
   add_inspect(app, command);
   add_quantize(app, command);
   add_run(app, command);

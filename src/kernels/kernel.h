@@ -113,6 +113,16 @@ struct RowKernels {
   float (*exp_sum)(const float* x, std::int64_t count, float* largest) noexcept;
 };
 
+/// Loops that do nothing but reach a limit of the machine: the roofs that rates are compared with.
+struct RoofKernels {
+  /// Reads `bytes` (a multiple of 4096) in `streams` (1, 2, 4) sequential streams side by side,
+  /// with software prefetch when asked for; the value keeps the reads from being dropped.
+  std::uint64_t (*read)(const void* data, std::int64_t bytes, int streams, bool prefetch) noexcept;
+  /// Runs `rounds` of independent multiply-add chains in registers, the instruction of this file's
+  /// kernels; returns the number of floating-point operations, `sink` keeps the result.
+  std::int64_t (*multiply_add)(std::int64_t rounds, int chains, float* sink) noexcept;
+};
+
 /// Everything of one instruction set; at the foot of its file.
 struct IsaTable {
   Isa isa;
@@ -121,6 +131,7 @@ struct IsaTable {
   const Kernel* kernels;
   std::int32_t num_kernels;
   const RowKernels* rows;
+  const RoofKernels* roofs;
 };
 
 }  // namespace deepinfer::kernels

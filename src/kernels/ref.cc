@@ -6,6 +6,7 @@
 #include "kernels/isa_tables.h"
 #include "kernels/math.h"
 #include "kernels/order.h"
+#include "kernels/roofs.h"
 #include "kernels/rows.h"
 
 namespace deepinfer::kernels {
@@ -119,6 +120,17 @@ void gemm_bf16(const GemmArgs& a) noexcept {
   }
 }
 
+/// The roof of scalar code: one multiply-add a step.
+struct RoofFma {
+  using Register = float;
+  static constexpr std::int64_t kFlops = 2;
+  DEEPINFER_INLINE float zero() { return 0.0F; }
+  DEEPINFER_INLINE float step(float acc) { return fma32(0.5F, 0.5F, acc); }
+  DEEPINFER_INLINE float sum(float acc) { return acc; }
+};
+
+constexpr RoofKernels kRoofs = {roofs::read, roofs::multiply_add<RoofFma>};
+
 using enum ArithmeticClass;
 
 constexpr Kernel kKernels[] = {
@@ -136,7 +148,7 @@ constexpr Kernel kKernels[] = {
 
 }  // namespace
 
-const IsaTable kRefTable = {Isa::kRef,   "ref", 0, kKernels, sizeof(kKernels) / sizeof(kKernels[0]),
-                            &rows::kRows};
+const IsaTable kRefTable = {
+    Isa::kRef, "ref", 0, kKernels, sizeof(kKernels) / sizeof(kKernels[0]), &rows::kRows, &kRoofs};
 
 }  // namespace deepinfer::kernels

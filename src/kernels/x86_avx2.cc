@@ -8,6 +8,7 @@
 #include "kernels/cpu.h"
 #include "kernels/isa_tables.h"
 #include "kernels/order.h"
+#include "kernels/roofs.h"
 #include "kernels/rows.h"
 
 namespace deepinfer::kernels {
@@ -295,6 +296,26 @@ constexpr RowKernels with_own_reduce() {
 }
 constexpr RowKernels kRows = with_own_reduce();
 
+/// The roof: vfmadd231ps, 8 multiply-adds.
+struct RoofFma {
+  using Register = __m256;
+  static constexpr std::int64_t kFlops = 16;
+  DEEPINFER_INLINE __m256 zero() { return _mm256_setzero_ps(); }
+  DEEPINFER_INLINE __m256 step(__m256 acc) {
+    const __m256 half = _mm256_set1_ps(0.5F);
+    return _mm256_fmadd_ps(half, half, acc);
+  }
+  DEEPINFER_INLINE float sum(__m256 acc) {
+    float lanes[kGroup];
+    _mm256_storeu_ps(lanes, acc);
+    float total = 0.0F;
+    for (int i = 0; i < kGroup; ++i) total += lanes[i];
+    return total;
+  }
+};
+
+constexpr RoofKernels kRoofs = {roofs::read, roofs::multiply_add<RoofFma>};
+
 using enum ArithmeticClass;
 
 constexpr Kernel kKernels[] = {
@@ -312,7 +333,7 @@ constexpr Kernel kKernels[] = {
 
 }  // namespace
 
-const IsaTable kAvx2Table = {
-    Isa::kAvx2, "avx2", kCpuAvx2, kKernels, sizeof(kKernels) / sizeof(kKernels[0]), &kRows};
+const IsaTable kAvx2Table = {Isa::kAvx2, "avx2", kCpuAvx2, kKernels,
+                             sizeof(kKernels) / sizeof(kKernels[0]), &kRows, &kRoofs};
 
 }  // namespace deepinfer::kernels

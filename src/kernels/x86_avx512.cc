@@ -12,6 +12,7 @@
 #include "kernels/cpu.h"
 #include "kernels/isa_tables.h"
 #include "kernels/order.h"
+#include "kernels/roofs.h"
 #include "kernels/rows.h"
 
 namespace deepinfer::kernels {
@@ -394,6 +395,26 @@ constexpr RowKernels with_own_reduce() {
 }
 constexpr RowKernels kRows = with_own_reduce();
 
+/// The roof: vdpbf16ps, 32 multiply-adds.
+struct RoofFma {
+  using Register = __m512;
+  static constexpr std::int64_t kFlops = 64;
+  DEEPINFER_INLINE __m512 zero() { return _mm512_setzero_ps(); }
+  DEEPINFER_INLINE __m512 step(__m512 acc) {
+    const __m512i half = _mm512_set1_epi16(0x3F00);
+    return fma_pairs(acc, half, half);
+  }
+  DEEPINFER_INLINE float sum(__m512 acc) {
+    float lanes[kLanes];
+    _mm512_storeu_ps(lanes, acc);
+    float total = 0.0F;
+    for (int i = 0; i < kLanes; ++i) total += lanes[i];
+    return total;
+  }
+};
+
+constexpr RoofKernels kRoofs = {roofs::read, roofs::multiply_add<RoofFma>};
+
 using enum ArithmeticClass;
 
 constexpr Kernel code_kernel(const char* name, Element element, Scales scales,
@@ -441,6 +462,7 @@ const IsaTable kAvx512Table = {Isa::kAvx512bf16,
                                kCpuAvx512bf16,
                                kKernels,
                                sizeof(kKernels) / sizeof(kKernels[0]),
-                               &kRows};
+                               &kRows,
+                               &kRoofs};
 
 }  // namespace deepinfer::kernels

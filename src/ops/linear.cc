@@ -51,7 +51,7 @@ void linear(const Context& context, const MatrixView& x, const Weight& w,
     throw Error(ErrorCode::kInvalidArgument, "linear: x and y overlap");
   }
   if (m == 0 || w.n() == 0) return;
-  ops::GemmWorkspace workspace;
+  thread_local ops::GemmWorkspace workspace;  // so that only the first call allocates
   const ops::GemmTask task = {&w, y, bias};
   ops::gemm(context, workspace, x, activations, std::span(&task, 1));
 }
