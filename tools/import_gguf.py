@@ -258,7 +258,7 @@ def make_tokenizer(meta):
     model, pre = meta.need("tokenizer.ggml.model"), meta.get("tokenizer.ggml.pre", "default")
     if model != "gpt2" or pre != "smollm":
         raise InputError(
-            f"tokenizer '{model}' with pre-tokenizer '{pre}' is not supported (only 'gpt2', 'smollm')"
+            f"tokenizer '{model}' with pre-tokenizer '{pre}' is not supported (only gpt2, smollm)"
         )
     if meta.get("tokenizer.ggml.add_bos_token", False):
         raise InputError("tokenizer.ggml.add_bos_token true is not supported")
@@ -277,7 +277,7 @@ def make_tokenizer(meta):
             "normalized": False,
             "special": kind == TOKEN_CONTROL,
         }
-        for i, (token, kind) in enumerate(zip(tokens, types))
+        for i, (token, kind) in enumerate(zip(tokens, types, strict=True))
         if kind in (TOKEN_CONTROL, TOKEN_USER_DEFINED)
     ]
     byte_level = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True}
