@@ -7,9 +7,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -33,12 +32,21 @@ struct PerplexityOptions {
 };
 
 std::string read_text(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!stream || text.empty()) {
-    const char* reason = errno != 0 ? std::strerror(errno) : "is empty";
-    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}", file, reason));
+  const auto refuse = [&](const char* why) {
+    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}", file, why));
+  };
+  std::FILE* stream = std::fopen(file.c_str(), "rb");
+  if (stream == nullptr) refuse(std::strerror(errno));
+  std::string text;
+  char buffer[1 << 16];
+  errno = 0;
+  for (std::size_t size = 0; (size = std::fread(buffer, 1, sizeof(buffer), stream)) > 0;) {
+    text.append(buffer, size);
   }
+  const int error = std::ferror(stream) != 0 ? errno : 0;
+  std::fclose(stream);
+  if (error != 0) refuse(std::strerror(error));
+  if (text.empty()) refuse("is empty");
   return text;
 }
 
