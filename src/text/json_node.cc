@@ -50,6 +50,13 @@ Json parse_json(std::string_view bytes, const std::string& file) {
   }
 }
 
+std::optional<std::int64_t> integer_of(const Json& value) {
+  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<std::uint64_t>() <= kMax);
+  return fits ? std::optional(value.get<std::int64_t>()) : std::nullopt;
+}
+
 JsonNode JsonNode::operator[](const char* name) const {
   const Json& members = object();
   const auto found = members.find(name);
@@ -74,11 +81,9 @@ bool JsonNode::boolean() const {
 bool JsonNode::boolean_or(bool otherwise) const { return is_null() ? otherwise : boolean(); }
 
 std::int64_t JsonNode::integer() const {
-  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  const bool fits = value_->is_number_integer() &&
-                    (!value_->is_number_unsigned() || value_->get<std::uint64_t>() <= kMax);
-  if (!fits) expected("an integer");
-  return value_->get<std::int64_t>();
+  const std::optional<std::int64_t> value = integer_of(*value_);
+  if (!value) expected("an integer");
+  return *value;
 }
 
 const Json& JsonNode::object() const {

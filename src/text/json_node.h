@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace deepinfer::text {
 
@@ -17,6 +19,9 @@ std::string read_file(const std::filesystem::path& path);
 
 /// Parses JSON. Throws Error(kBadInput) naming `file`.
 Json parse_json(std::string_view bytes, const std::string& file);
+
+/// The value, if it is an integer that fits.
+std::optional<std::int64_t> integer_of(const Json& value);
 
 /// A value with its name. Does not own the value, nor the name of the file.
 class JsonNode {

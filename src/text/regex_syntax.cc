@@ -6,7 +6,6 @@
 //   \h \w \b    hexadecimal digit or blank; other sets of word characters       (refused)
 //   ^ $ && [[   lines or whole text; class intersection and nesting or literals  (refused)
 //   (?m) {1,2}+ dot matches newline or not; repeated or possessive               (refused)
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
@@ -118,7 +117,8 @@ class Translator {
     std::string_view digits = pattern_.substr(i_ + 2, num_digits);
     std::size_t length = 2 + num_digits;
     if (!braced.empty() && at(braced)) {
-      const std::size_t end = std::min(pattern_.find('}', i_), pattern_.size());
+      const std::size_t end = pattern_.find('}', i_);
+      if (end == std::string_view::npos) refuse(braced);
       digits = pattern_.substr(i_ + 3, end - i_ - 3);
       length = end + 1 - i_;
       num_digits = digits.size();

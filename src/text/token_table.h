@@ -13,8 +13,8 @@ namespace deepinfer::text {
 
 class TokenTable {
  public:
-  /// The bytes of a token of the vocabulary are spelled in the byte alphabet; those of an added
-  /// token, or of one with a character outside of the alphabet, are its text as it stands.
+  /// The bytes of a token of the vocabulary are spelled in the byte alphabet; those of a token
+  /// that was only added, or has a character outside of the alphabet, are its text as it stands.
   enum class Spelling : std::uint8_t { kByteLevel, kLiteral };
 
   /// Appends the token with the next id.

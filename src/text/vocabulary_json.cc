@@ -118,11 +118,10 @@ Vocabulary read_vocabulary(const JsonNode& vocab, const JsonNode& added_tokens) 
   IdList list(members.size() + vocabulary.added.size());
   vocabulary.ids.reserve(members.size());
   for (const auto& [written, value] : members) {
-    if (!value.is_number_integer())
-      vocab.bad("expected an integer for token " + in_quotes(written));
-    const auto id = value.get<std::int64_t>();
-    list.set(id, written, vocab);
-    vocabulary.ids.emplace(written, static_cast<std::int32_t>(id));
+    const std::optional<std::int64_t> id = integer_of(value);
+    if (!id) vocab.bad("expected an integer for token " + in_quotes(written));
+    list.set(*id, written, vocab);
+    vocabulary.ids.emplace(written, static_cast<std::int32_t>(*id));
   }
   check_added_names(vocabulary, added_tokens);
   for (const AddedToken& token : vocabulary.added) list.set(token.id, token.content, added_tokens);
@@ -138,12 +137,12 @@ TokenTable make_token_table(const Vocabulary& vocabulary) {
   for (const std::string_view written : vocabulary.written) {
     const auto found = added.find(table.size());
     const std::optional<std::string> bytes = bytes_of_written(written);
-    if (found != added.end()) {
-      table.add(written, Spelling::kLiteral, found->second);
-    } else if (bytes) {
-      table.add(*bytes, Spelling::kByteLevel, false);
+    const bool special = found != added.end() && found->second;
+    // An added token that is not in the vocabulary as well was never spelled in the byte alphabet.
+    if (bytes && vocabulary.ids.contains(written)) {
+      table.add(*bytes, Spelling::kByteLevel, special);
     } else {
-      table.add(written, Spelling::kLiteral, false);
+      table.add(written, Spelling::kLiteral, special);
     }
   }
   table.build_index();
