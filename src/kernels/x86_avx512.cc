@@ -205,54 +205,66 @@ DEEPINFER_INLINE std::int64_t bytes_of_row(std::int64_t k) {
   return (k * D::kBytes + kSuperblock - 1) / kSuperblock;
 }
 
-/// kM rows of x against one row of w: codes are decoded in registers and used at once.
-template <class D, class S, int kM>
-DEEPINFER_INLINE void gemv_row(const GemmArgs& a, std::int64_t col) {
+/// kM rows of x against kN rows of w: codes are decoded in registers and used at once. Two rows of
+/// w make twice as many independent chains of 16 dependent vdpbf16ps.
+template <class D, class S, int kM, int kN>
+DEEPINFER_INLINE void gemv_tile(const GemmArgs& a, std::int64_t col) {
   const std::int64_t num_superblocks = (a.k + kSuperblock - 1) / kSuperblock;
   const std::int64_t num_blocks = (a.k + kBlock - 1) / kBlock;
   const std::int64_t row_bytes = bytes_of_row<D>(a.k);
   const std::uint8_t* w = a.w + col * a.w_stride;
-  const void* scales = row_of_scales(a, col);
   alignas(64) std::uint8_t tail[D::kBytes];
-  __m512 acc[kM];
-  for (int i = 0; i < kM; ++i) acc[i] = _mm512_setzero_ps();
+  __m512 acc[kM][kN];
+  for (int i = 0; i < kM; ++i) {
+    for (int j = 0; j < kN; ++j) acc[i][j] = _mm512_setzero_ps();
+  }
   for (std::int64_t s = 0; s < num_superblocks; ++s) {
-    const std::uint8_t* codes = w + s * D::kBytes;
-    if ((s + 1) * D::kBytes > row_bytes) codes = padded_tail<D>(w, s, row_bytes, tail);
-    __m512i decoded[kSteps];
-    D::decode(codes, decoded);
-    const __m512 scale = S::load(scales, s, num_blocks);
-    for (int i = 0; i < kM; ++i) {
-      const char* x = row_of_x(a, i) + s * kSuperblock * 2;
-      __m512 d = _mm512_setzero_ps();
-      for (int step = 0; step < kSteps; ++step) {
-        d = fma_pairs(d, decoded[step], load_bytes(x + 64 * step));
+    const bool whole = (s + 1) * D::kBytes <= row_bytes;
+    for (int j = 0; j < kN; ++j) {
+      const std::uint8_t* row = w + j * a.w_stride;
+      const std::uint8_t* codes = row + s * D::kBytes;
+      if (!whole) codes = padded_tail<D>(row, s, row_bytes, tail);
+      for (int line = 0; line < D::kBytes; line += 64) {  // the rows that come next
+        _mm_prefetch(reinterpret_cast<const char*>(codes + line + kN * a.w_stride), _MM_HINT_T0);
       }
-      acc[i] = _mm512_fmadd_ps(d, scale, acc[i]);
+      __m512i decoded[kSteps];
+      D::decode(codes, decoded);
+      const __m512 scale = S::load(row_of_scales(a, col + j), s, num_blocks);
+      for (int i = 0; i < kM; ++i) {
+        const char* x = row_of_x(a, i) + s * kSuperblock * 2;
+        __m512 d = _mm512_setzero_ps();
+        for (int step = 0; step < kSteps; ++step) {
+          d = fma_pairs(d, decoded[step], load_bytes(x + 64 * step));
+        }
+        acc[i][j] = _mm512_fmadd_ps(d, scale, acc[i][j]);
+      }
     }
   }
   for (int i = 0; i < kM; ++i) {
-    _mm512_storeu_ps(a.acc + (i * a.n + col) * kLanes, in_block_order(acc[i]));
+    for (int j = 0; j < kN; ++j) {
+      _mm512_storeu_ps(a.acc + (i * a.n + col + j) * kLanes, in_block_order(acc[i][j]));
+    }
   }
+}
+
+template <class D, class S, int kM, int kN>
+__attribute__((noinline)) void gemv_rows(const GemmArgs& a) {
+  std::int64_t col = 0;
+  for (; col + kN <= a.n; col += kN) gemv_tile<D, S, kM, kN>(a, col);
+  for (; col < a.n; ++col) gemv_tile<D, S, kM, 1>(a, col);
 }
 
 template <class D, class S>
 void gemv(const GemmArgs& a) noexcept {
-  for (std::int64_t col = 0; col < a.n; ++col) {
-    switch (a.m) {
-      case 1:
-        gemv_row<D, S, 1>(a, col);
-        break;
-      case 2:
-        gemv_row<D, S, 2>(a, col);
-        break;
-      case 3:
-        gemv_row<D, S, 3>(a, col);
-        break;
-      default:
-        gemv_row<D, S, 4>(a, col);
-        break;
-    }
+  switch (a.m) {
+    case 1:
+      return gemv_rows<D, S, 1, 2>(a);
+    case 2:
+      return gemv_rows<D, S, 2, 2>(a);
+    case 3:
+      return gemv_rows<D, S, 3, 1>(a);
+    default:
+      return gemv_rows<D, S, 4, 1>(a);
   }
 }
 
@@ -428,7 +440,7 @@ constexpr Kernel code_kernel(const char* name, Element element, Scales scales,
           .fp_state = FpState::kIeee,
           .max_m = gemv_only ? 4 : 0,
           .mr = kMr,
-          .nr = gemv_only ? 1 : kNr,
+          .nr = gemv_only ? 2 : kNr,
           .kr = 2,
           .arrangement = fp8 ? &kArrangeE4m3fn : &kArrangeE2m1,
           .run = run};
@@ -437,19 +449,19 @@ constexpr Kernel code_kernel(const char* name, Element element, Scales scales,
 constexpr Kernel kKernels[] = {
     {"gemm_bf16_bf16_4x4_avx512bf16", Isa::kAvx512bf16, Element::kBf16, Scales::kNone, kBf16Pairs,
      FpState::kIeee, 0, kMr, kNr, 2, &kArrangeBf16, gemm_bf16},
-    code_kernel("gemv_fp8_bf16_4x1_avx512bf16", Element::kE4m3fn, Scales::kF32,
+    code_kernel("gemv_fp8_bf16_4x2_avx512bf16", Element::kE4m3fn, Scales::kF32,
                 gemv<E4m3fn, F32Scales>, true),
     code_kernel("gemm_fp8_bf16_4x4_avx512bf16", Element::kE4m3fn, Scales::kF32,
                 gemm<E4m3fn, F32Scales>, false),
-    code_kernel("gemv_mxfp8_bf16_4x1_avx512bf16", Element::kE4m3fn, Scales::kE8m0,
+    code_kernel("gemv_mxfp8_bf16_4x2_avx512bf16", Element::kE4m3fn, Scales::kE8m0,
                 gemv<E4m3fn, E8m0Scales>, true),
     code_kernel("gemm_mxfp8_bf16_4x4_avx512bf16", Element::kE4m3fn, Scales::kE8m0,
                 gemm<E4m3fn, E8m0Scales>, false),
-    code_kernel("gemv_fp4_bf16_4x1_avx512bf16", Element::kE2m1, Scales::kF32, gemv<E2m1, F32Scales>,
+    code_kernel("gemv_fp4_bf16_4x2_avx512bf16", Element::kE2m1, Scales::kF32, gemv<E2m1, F32Scales>,
                 true),
     code_kernel("gemm_fp4_bf16_4x4_avx512bf16", Element::kE2m1, Scales::kF32, gemm<E2m1, F32Scales>,
                 false),
-    code_kernel("gemv_mxfp4_bf16_4x1_avx512bf16", Element::kE2m1, Scales::kE8m0,
+    code_kernel("gemv_mxfp4_bf16_4x2_avx512bf16", Element::kE2m1, Scales::kE8m0,
                 gemv<E2m1, E8m0Scales>, true),
     code_kernel("gemm_mxfp4_bf16_4x4_avx512bf16", Element::kE2m1, Scales::kE8m0,
                 gemm<E2m1, E8m0Scales>, false),
