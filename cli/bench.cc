@@ -20,6 +20,7 @@
 #include "deepinfer/linear.h"
 #include "deepinfer/roofline.h"
 #include "deepinfer/version.h"
+#include "model_options.h"
 
 namespace deepinfer::cli {
 namespace {
@@ -331,9 +332,7 @@ void add_bench(CLI::App& app, Command& command) {
       ->check(CLI::Range(0.01, 600.0))
       ->capture_default_str();
   sub->add_flag("--warm", o->warm, "Use one copy of the weights again and again");
-  sub->add_option("--threads", o->threads,
-                  "Threads; 0: DEEPINFER_THREADS, else this process's CPUs")
-      ->check(CLI::Range(0, 1024));
+  add_threads_option(*sub, o->threads);
   sub->add_option("--isa", o->isa, "Instruction set; default: DEEPINFER_ISA, else the best")
       ->check(CLI::IsMember({"ref", "avx2", "avx512bf16"}));
   sub->add_option("--json", o->json, "Write the results to this file; - for standard output");

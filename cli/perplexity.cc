@@ -13,21 +13,18 @@
 
 #include "commands.h"
 #include "deepinfer/error.h"
-#include "deepinfer/model.h"
-#include "deepinfer/text.h"
 #include "deepinfer/version.h"
+#include "model_options.h"
 #include "progress.h"
 
 namespace deepinfer::cli {
 namespace {
 
 struct PerplexityOptions {
-  std::string path;
+  ModelOptions model;
   std::string file;
-  std::string activations = "fp8";
   std::int64_t context = 1024;
   std::int64_t tokens = 0;
-  int threads = 0;
   bool json = false;
 };
 
@@ -51,12 +48,9 @@ std::string read_text(const std::string& file) {
 }
 
 int run(const PerplexityOptions& o) {
-  const Context context({.num_threads = o.threads, .isa = {}});
-  const Activations activations =
-      o.activations == "bf16" ? Activations::kAsIs : Activations::kQuantize224;
-  const std::unique_ptr<Model> model = Model::open(o.path, {.activations = activations});
-  const Tokenizer tokenizer =
-      Tokenizer::from_file(std::filesystem::path(o.path) / "tokenizer.json");
+  const Context context = o.model.context();
+  const std::unique_ptr<Model> model = o.model.open_model();
+  const Tokenizer tokenizer = o.model.open_tokenizer();
   const std::vector<std::int32_t> ids = tokenizer.encode(read_text(o.file), false);
   auto wanted = static_cast<std::int64_t>(ids.size()) - 1;
   if (wanted < 1) throw Error(ErrorCode::kBadInput, o.file + ": has fewer than two tokens");
@@ -88,7 +82,7 @@ int run(const PerplexityOptions& o) {
                                  {"mean_loss", mean},
                                  {"predictions", wanted},
                                  {"context", o.context},
-                                 {"activations", o.activations},
+                                 {"activations", o.model.activations},
                                  {"isa", isa_name(context.isa())},
                                  {"threads", context.num_threads()},
                                  {"tokens_per_second", static_cast<double>(wanted) / seconds}};
@@ -105,7 +99,7 @@ int run(const PerplexityOptions& o) {
 void add_perplexity(CLI::App& app, Command& command) {
   CLI::App* sub = app.add_subcommand("perplexity", "How well a model predicts a text file");
   auto o = std::make_shared<PerplexityOptions>();
-  sub->add_option("PATH", o->path, "Model folder")->required();
+  o->model.add_to(*sub);
   sub->add_option("--file", o->file, "Text file, UTF-8")->required();
   sub->add_option("--context", o->context, "Predictions per window")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
@@ -113,13 +107,6 @@ void add_perplexity(CLI::App& app, Command& command) {
   sub->add_option("--tokens", o->tokens, "Predictions in all; 0: the whole file")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  sub->add_option("--activations", o->activations,
-                  "fp8: quantize x in 1x32 blocks in front of fp8 and fp4 weights; bf16: leave it")
-      ->check(CLI::IsMember({"fp8", "bf16"}))
-      ->capture_default_str();
-  sub->add_option("--threads", o->threads,
-                  "Threads; 0: DEEPINFER_THREADS, else this process's CPUs")
-      ->check(CLI::Range(0, 1024));
   sub->add_flag("--json", o->json, "Print one JSON object");
   sub->callback([&command, o] { command.run = [o] { return run(*o); }; });
 }

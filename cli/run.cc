@@ -10,25 +10,22 @@
 
 #include "commands.h"
 #include "deepinfer/error.h"
-#include "deepinfer/model.h"
-#include "deepinfer/text.h"
 #include "deepinfer/version.h"
 #include "memory.h"
+#include "model_options.h"
 
 namespace deepinfer::cli {
 namespace {
 
 struct RunOptions {
-  std::string path;
+  ModelOptions model;
   std::string prompt;
   std::string system;
   bool chat = false;
   bool raw = false;
   bool json = false;
   bool digest = false;
-  std::string activations = "fp8";
   std::int64_t max_tokens = 256;
-  int threads = 0;
   SamplingOptions sampling;
 };
 
@@ -80,7 +77,7 @@ std::vector<std::int32_t> encode_prompt(const RunOptions& o, const Tokenizer& to
     text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
   if (o.raw) return tokenizer.encode(text, true);
-  const ChatTemplate chat = ChatTemplate::from_directory(o.path);
+  const ChatTemplate chat = ChatTemplate::from_directory(o.model.path);
   std::vector<ChatMessage> messages;
   if (!o.system.empty()) messages.push_back({"system", o.system});
   messages.push_back({"user", text});
@@ -175,12 +172,9 @@ int run(RunOptions o) {
   if (o.chat && o.raw)
     throw Error(ErrorCode::kInvalidArgument, "--chat and --raw exclude each other");
   const Sampler check_sampling(o.sampling);  // before anything is loaded
-  const Context context({.num_threads = o.threads, .isa = {}});
-  const Activations activations =
-      o.activations == "bf16" ? Activations::kAsIs : Activations::kQuantize224;
-  const std::unique_ptr<Model> model = Model::open(o.path, {.activations = activations});
-  const Tokenizer tokenizer =
-      Tokenizer::from_file(std::filesystem::path(o.path) / "tokenizer.json");
+  const Context context = o.model.context();
+  const std::unique_ptr<Model> model = o.model.open_model();
+  const Tokenizer tokenizer = o.model.open_tokenizer();
   Outcome out;
   out.prompt_ids = encode_prompt(o, tokenizer);
   if (out.prompt_ids.empty()) throw Error(ErrorCode::kInvalidArgument, "the prompt has no tokens");
@@ -218,16 +212,11 @@ int run(RunOptions o) {
 void add_run(CLI::App& app, Command& command) {
   CLI::App* sub = app.add_subcommand("run", "Generate text from a prompt");
   auto o = std::make_shared<RunOptions>();
-  sub->add_option("PATH", o->path, "Model folder: config.json, tokenizer.json, safetensors")
-      ->required();
+  o->model.add_to(*sub);
   sub->add_option("--prompt", o->prompt, "The prompt; - reads standard input")->required();
   sub->add_option("--system", o->system, "System message for the chat template");
   sub->add_flag("--chat", o->chat, "Put the prompt into the model's chat template (the default)");
   sub->add_flag("--raw", o->raw, "Use the prompt as it is");
-  sub->add_option("--activations", o->activations,
-                  "fp8: quantize x in 1x32 blocks in front of fp8 and fp4 weights; bf16: leave it")
-      ->check(CLI::IsMember({"fp8", "bf16"}))
-      ->capture_default_str();
   sub->add_option("--max-tokens", o->max_tokens, "Stop after this many tokens")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->capture_default_str();
@@ -238,9 +227,6 @@ void add_run(CLI::App& app, Command& command) {
   sub->add_option("--top-p", o->sampling.top_p, "Sample from the likeliest tokens with this share")
       ->capture_default_str();
   sub->add_option("--seed", o->sampling.seed, "Seed of the sampling")->capture_default_str();
-  sub->add_option("--threads", o->threads,
-                  "Threads; 0: DEEPINFER_THREADS, else this process's CPUs")
-      ->check(CLI::Range(0, 1024));
   sub->add_flag("--logits-digest", o->digest,
                 "Print a digest of all logits: equal digests, equal bits");
   sub->add_flag("--json", o->json, "Print one JSON object instead of text");
