@@ -167,6 +167,10 @@ TEST(weight_map_test, case_025_config_says_fp8_and_experts_are_fp4) {
     EXPECT_EQ(expert.view.k, 64);
     EXPECT_EQ(map.at("layers.0.attn.wq_a").format, "fp8-32x32");
   }
+  Folder dense("{\"quantization_config\": {" + block + R"(, "expert_dtype": "fp4"}})");
+  dense.add("layers.0.attn.wo.weight", DType::kI8, {64, 32})
+      .add("layers.0.attn.wo.scale", DType::kF8E8m0, {64, 2});
+  EXPECT_HAS(dense.problems(), "the name has no \".experts.\"");
   Folder conflict("{\"quantization_config\": {" + block + R"(, "expert_dtype": "fp8"}})");
   EXPECT_HAS(add_case_025(conflict).problems(), "expert_dtype \"fp4\", found \"fp8\"");
   Folder silent("{\"quantization_config\": {" + block + "}}");
@@ -256,6 +260,8 @@ TEST(weight_map_test, without_a_config_the_block_must_be_unambiguous) {
 
 constexpr const char* kGroups = R"({"quantization_config": {
   "quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
+    "a_pattern_holds_from_the_start": {"targets": ["re:mlp"], "weights":
+        {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32}},
     "group_0": {"targets": ["re:.*mlp.*"], "weights":
         {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}},
     "group_1": {"targets": ["layers.0.attn.q_proj"], "weights": {"num_bits": 8, "type": "float",

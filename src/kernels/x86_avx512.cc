@@ -48,7 +48,8 @@ DEEPINFER_INLINE void transpose_dwords(const __m512i in[4], __m512i out[4]) {
   out[3] = _mm512_unpackhi_epi64(hi01, hi23);
 }
 
-// ---- decoders: one superblock of codes -> 16 registers of bf16 pairs, in step order ----
+// ---- decoders: one superblock of codes -> 16 registers of bf16 pairs, handed to `use` in step
+// order as soon as each is made, so that few are alive at a time ----
 
 /// bf16 of the 128 magnitudes, split into high and low bytes for vpermi2b.
 struct ByteTables {
@@ -91,7 +92,8 @@ struct E4m3fn {
     out[1] = _mm512_mask_blend_epi8(odd, _mm512_srli_epi16(low, 8), high);
   }
 
-  DEEPINFER_INLINE void decode(const std::uint8_t* p, __m512i out[kSteps]) {
+  template <class Use>
+  DEEPINFER_INLINE void decode(const std::uint8_t* p, const Use& use) {
     for (int half = 0; half < 2; ++half) {  // the two 16-byte halves of each block
       __m512i part[4];
       for (int i = 0; i < 4; ++i) {
@@ -101,7 +103,12 @@ struct E4m3fn {
       }
       __m512i dwords[4];
       transpose_dwords(part, dwords);
-      for (int j = 0; j < 4; ++j) decode_bytes(dwords[j], out + 8 * half + 2 * j);
+      for (int j = 0; j < 4; ++j) {
+        __m512i pair[2];
+        decode_bytes(dwords[j], pair);
+        use(8 * half + 2 * j, pair[0]);
+        use(8 * half + 2 * j + 1, pair[1]);
+      }
     }
   }
 };
@@ -125,7 +132,8 @@ struct E2m1 {
 
   static constexpr WordTable kTable = code_table();
 
-  DEEPINFER_INLINE void decode(const std::uint8_t* p, __m512i out[kSteps]) {
+  template <class Use>
+  DEEPINFER_INLINE void decode(const std::uint8_t* p, const Use& use) {
     const __m512i table = load_bytes(kTable.bf16);
     __m512i part[4];
     for (int i = 0; i < 4; ++i) part[i] = load_bytes(p + 64 * i);
@@ -133,10 +141,10 @@ struct E2m1 {
     transpose_dwords(part, dwords);
     for (int j = 0; j < 4; ++j) {
       const __m512i d = dwords[j];
-      out[4 * j] = _mm512_permutexvar_epi16(d, table);
-      out[4 * j + 1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(d, 4), table);
-      out[4 * j + 2] = _mm512_permutexvar_epi16(_mm512_srli_epi16(d, 8), table);
-      out[4 * j + 3] = _mm512_permutexvar_epi16(_mm512_srli_epi16(d, 12), table);
+      use(4 * j, _mm512_permutexvar_epi16(d, table));
+      use(4 * j + 1, _mm512_permutexvar_epi16(_mm512_srli_epi16(d, 4), table));
+      use(4 * j + 2, _mm512_permutexvar_epi16(_mm512_srli_epi16(d, 8), table));
+      use(4 * j + 3, _mm512_permutexvar_epi16(_mm512_srli_epi16(d, 12), table));
     }
   }
 };
@@ -214,6 +222,8 @@ DEEPINFER_INLINE void gemv_tile(const GemmArgs& a, std::int64_t col) {
   const std::int64_t row_bytes = bytes_of_row<D>(a.k);
   const std::uint8_t* w = a.w + col * a.w_stride;
   alignas(64) std::uint8_t tail[D::kBytes];
+  const char* x[kM];
+  for (int i = 0; i < kM; ++i) x[i] = row_of_x(a, i);
   __m512 acc[kM][kN];
   for (int i = 0; i < kM; ++i) {
     for (int j = 0; j < kN; ++j) acc[i][j] = _mm512_setzero_ps();
@@ -227,17 +237,16 @@ DEEPINFER_INLINE void gemv_tile(const GemmArgs& a, std::int64_t col) {
       for (int line = 0; line < D::kBytes; line += 64) {  // the rows that come next
         _mm_prefetch(reinterpret_cast<const char*>(codes + line + kN * a.w_stride), _MM_HINT_T0);
       }
-      __m512i decoded[kSteps];
-      D::decode(codes, decoded);
+      __m512 d[kM];
+      for (int i = 0; i < kM; ++i) d[i] = _mm512_setzero_ps();
+      D::decode(
+          codes, [&](int step, __m512i pairs) __attribute__((always_inline)) {
+            for (int i = 0; i < kM; ++i) {
+              d[i] = fma_pairs(d[i], pairs, load_bytes(x[i] + s * kSuperblock * 2 + 64 * step));
+            }
+          });
       const __m512 scale = S::load(row_of_scales(a, col + j), s, num_blocks);
-      for (int i = 0; i < kM; ++i) {
-        const char* x = row_of_x(a, i) + s * kSuperblock * 2;
-        __m512 d = _mm512_setzero_ps();
-        for (int step = 0; step < kSteps; ++step) {
-          d = fma_pairs(d, decoded[step], load_bytes(x + 64 * step));
-        }
-        acc[i][j] = _mm512_fmadd_ps(d, scale, acc[i][j]);
-      }
+      for (int i = 0; i < kM; ++i) acc[i][j] = _mm512_fmadd_ps(d[i], scale, acc[i][j]);
     }
   }
   for (int i = 0; i < kM; ++i) {
@@ -323,11 +332,10 @@ DEEPINFER_INLINE void gemm_columns(const GemmArgs& a, std::int64_t col) {
       const std::uint8_t* w = a.w + (col + j) * a.w_stride;
       const std::uint8_t* codes = w + s * D::kBytes;
       if ((s + 1) * D::kBytes > row_bytes) codes = padded_tail<D>(w, s, row_bytes, tail);
-      __m512i registers[kSteps];
-      D::decode(codes, registers);
-      for (int step = 0; step < kSteps; ++step) {
-        _mm512_store_si512(decoded + j * 1024 + step * 64, registers[step]);
-      }
+      D::decode(
+          codes, [&](int step, __m512i pairs) __attribute__((always_inline)) {
+            _mm512_store_si512(decoded + j * 1024 + step * 64, pairs);
+          });
       scales[j] = S::load(row_of_scales(a, col + j), s, num_blocks);
     }
     std::int64_t row = 0;
