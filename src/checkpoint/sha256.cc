@@ -6,9 +6,12 @@
 #include <bit>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <utility>
+#include <vector>
 
-#include "checkpoint/mapped_file.h"
+#include "checkpoint/message.h"
+#include "deepinfer/error.h"
 
 namespace deepinfer::checkpoint {
 namespace {
@@ -41,28 +44,34 @@ std::uint32_t schedule(std::uint32_t x, int a, int b, int shift) noexcept {
 }  // namespace
 
 void Sha256::add_block(const std::byte* block) noexcept {
-  std::uint32_t w[64];
+  std::uint32_t w[16];  // the last 16 words of the schedule, as a ring
   for (int t = 0; t < 16; ++t) w[t] = big_endian(block + 4 * t);
-  for (int t = 16; t < 64; ++t) {
-    w[t] = schedule(w[t - 2], 17, 19, 10) + w[t - 7] + schedule(w[t - 15], 7, 18, 3) + w[t - 16];
+  std::array<std::uint32_t, 8> s = state_;
+  // Eight rounds at a time: the variables a to h of the standard change places by their index, and
+  // nothing is moved.
+  const auto round = [&](int t, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t& d,
+                         std::uint32_t e, std::uint32_t f, std::uint32_t g, std::uint32_t& h) {
+    if (t >= 16) {
+      w[t % 16] += schedule(w[(t + 14) % 16], 17, 19, 10) + w[(t + 9) % 16] +
+                   schedule(w[(t + 1) % 16], 7, 18, 3);
+    }
+    const std::uint32_t choose = g ^ (e & (f ^ g));
+    const std::uint32_t majority = (a & b) | (c & (a | b));
+    h += sigma(e, 6, 11, 25) + choose + kRound[t] + w[t % 16];
+    d += h;
+    h += sigma(a, 2, 13, 22) + majority;
+  };
+  for (int t = 0; t < 64; t += 8) {
+    round(t, s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]);
+    round(t + 1, s[7], s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
+    round(t + 2, s[6], s[7], s[0], s[1], s[2], s[3], s[4], s[5]);
+    round(t + 3, s[5], s[6], s[7], s[0], s[1], s[2], s[3], s[4]);
+    round(t + 4, s[4], s[5], s[6], s[7], s[0], s[1], s[2], s[3]);
+    round(t + 5, s[3], s[4], s[5], s[6], s[7], s[0], s[1], s[2]);
+    round(t + 6, s[2], s[3], s[4], s[5], s[6], s[7], s[0], s[1]);
+    round(t + 7, s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[0]);
   }
-  auto [a, b, c, d, e, f, g, h] = state_;
-  for (int t = 0; t < 64; ++t) {
-    const std::uint32_t choose = (e & f) ^ (~e & g);
-    const std::uint32_t majority = (a & b) ^ (a & c) ^ (b & c);
-    const std::uint32_t t1 = h + sigma(e, 6, 11, 25) + choose + kRound[t] + w[t];
-    const std::uint32_t t2 = sigma(a, 2, 13, 22) + majority;
-    h = g;
-    g = f;
-    f = e;
-    e = d + t1;
-    d = c;
-    c = b;
-    b = a;
-    a = t1 + t2;
-  }
-  const std::uint32_t sums[8] = {a, b, c, d, e, f, g, h};
-  for (std::size_t i = 0; i < state_.size(); ++i) state_[i] += sums[i];
+  for (std::size_t i = 0; i < state_.size(); ++i) state_[i] += s[i];
 }
 
 void Sha256::add(std::span<const std::byte> bytes) noexcept {
@@ -99,20 +108,27 @@ std::string Sha256::finish() {
 FileDigest::FileDigest(std::filesystem::path path)
     : thread_([this, file = std::move(path)] {
         try {
-          const MappedFile mapping = MappedFile::open(file);
-          std::span<const std::byte> rest = mapping.bytes();
-          constexpr std::size_t kPiece = std::size_t{1} << 20;
-          Sha256 hash;
-          while (!rest.empty() && !unwanted_) {
-            const std::size_t count = std::min(kPiece, rest.size());
-            hash.add(rest.first(count));
-            rest = rest.subspan(count);
-          }
-          digest_ = hash.finish();
+          digest_ = digest_of(file);
         } catch (...) {
           failure_ = std::current_exception();
         }
       }) {}
+
+/// Reads, and does not map: mapped pages would count as memory of this process.
+std::string FileDigest::digest_of(const std::filesystem::path& path) const {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  std::vector<char> piece(kPiece);
+  std::ifstream file(path, std::ios::binary);
+  Sha256 hash;
+  while (file && !unwanted_) {
+    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    hash.add(std::as_bytes(std::span(piece)).first(static_cast<std::size_t>(file.gcount())));
+  }
+  if (!unwanted_ && !file.eof()) {
+    throw Error(ErrorCode::kBadInput, path_label(path) + ": cannot be read");
+  }
+  return hash.finish();
+}
 
 FileDigest::~FileDigest() {
   unwanted_ = true;

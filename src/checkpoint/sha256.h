@@ -45,6 +45,8 @@ class FileDigest {
   std::string get();
 
  private:
+  std::string digest_of(const std::filesystem::path& path) const;
+
   std::atomic<bool> unwanted_{false};
   std::string digest_;
   std::exception_ptr failure_;

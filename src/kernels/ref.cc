@@ -131,6 +131,45 @@ struct RoofFma {
 
 constexpr RoofKernels kRoofs = {roofs::read, roofs::multiply_add<RoofFma>};
 
+/// 16 lanes for rows.h.
+struct Vector {
+  struct Lanes {
+    float lane[kLanes];
+  };
+  static Lanes zero() { return {}; }
+  static Lanes load(const float* p) {
+    Lanes v;
+    for (int l = 0; l < kLanes; ++l) v.lane[l] = p[l];
+    return v;
+  }
+  static Lanes load_bf16(const std::uint16_t* p) {
+    Lanes v;
+    for (int l = 0; l < kLanes; ++l) v.lane[l] = formats::decode_bf16(p[l]);
+    return v;
+  }
+  static Lanes broadcast(float x) {
+    Lanes v;
+    for (float& lane : v.lane) lane = x;
+    return v;
+  }
+  static Lanes add(Lanes a, const Lanes& b) {
+    for (int l = 0; l < kLanes; ++l) a.lane[l] += b.lane[l];
+    return a;
+  }
+  static Lanes fma(const Lanes& a, const Lanes& b, Lanes c) {
+    for (int l = 0; l < kLanes; ++l) c.lane[l] = fma32(a.lane[l], b.lane[l], c.lane[l]);
+    return c;
+  }
+  static void store(float* p, const Lanes& v) {
+    for (int l = 0; l < kLanes; ++l) p[l] = v.lane[l];
+  }
+  static void reduce(const float* acc, std::int64_t count, float* y) noexcept {
+    for (std::int64_t i = 0; i < count; ++i) y[i] = rows::tree(acc + i * kLanes);
+  }
+};
+
+constexpr RowKernels kRows = rows::row_kernels<Vector>();
+
 using enum ArithmeticClass;
 
 constexpr Kernel kKernels[] = {
@@ -148,7 +187,7 @@ constexpr Kernel kKernels[] = {
 
 }  // namespace
 
-const IsaTable kRefTable = {
-    Isa::kRef, "ref", 0, kKernels, sizeof(kKernels) / sizeof(kKernels[0]), &rows::kRows, &kRoofs};
+const IsaTable kRefTable = {Isa::kRef, "ref",  0, kKernels, sizeof(kKernels) / sizeof(kKernels[0]),
+                            &kRows,    &kRoofs};
 
 }  // namespace deepinfer::kernels

@@ -1,7 +1,9 @@
 // Row kernels: everything between GEMMs that has an order of operations. One portable source,
 // included by every instruction-set file and compiled with its flags: loops over 16 lanes become
 // vectors, and since contraction is off and every fma is named, the bits are those of the scalar
-// code. Sums use lane i mod 16, ascending, and the tree of docs/determinism.md.
+// code. Sums use lane i mod 16, ascending, and the tree of docs/determinism.md; their inner loops
+// are written over a vector type V of 16 f32 lanes that each file provides:
+//   struct V { Lanes; zero, load, load_bf16, broadcast, add, fma, store; reduce }
 #pragma once
 
 #include "formats/bf16.h"
@@ -117,25 +119,21 @@ static void store_f32_row(const float* y, std::int64_t count, float* out) noexce
   for (std::int64_t i = 0; i < count; ++i) out[i] = formats::store_f32(y[i]);
 }
 
-/// Sum of a[i] * b[i]; `load` turns an element into f32.
-template <class A, class B, class LoadA, class LoadB>
-DEEPINFER_INLINE float lane_dot(const A* a, const B* b, std::int64_t count, LoadA load_a,
-                                LoadB load_b) {
-  float acc[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      acc[l] = fma32(load_a(a[i + l]), load_b(b[i + l]), acc[l]);
-    }
-  }
-  for (int l = 0; i < count; ++i, ++l) acc[l] = fma32(load_a(a[i]), load_b(b[i]), acc[l]);
-  return tree(acc);
-}
-
+template <class V>
 static void rms_norm(const std::uint16_t* x, const std::uint16_t* weight, std::int64_t count,
                      float eps, std::uint16_t* out) noexcept {
-  const auto widen = [](std::uint16_t v) __attribute__((always_inline)) { return decode_bf16(v); };
-  const float sum = lane_dot(x, x, count, widen, widen);
+  auto acc = V::zero();
+  std::int64_t whole = 0;
+  for (; whole + kLanes <= count; whole += kLanes) {
+    const auto v = V::load_bf16(x + whole);
+    acc = V::fma(v, v, acc);
+  }
+  float lanes[kLanes];
+  V::store(lanes, acc);
+  for (std::int64_t i = whole; i < count; ++i) {
+    lanes[i - whole] = fma32(decode_bf16(x[i]), decode_bf16(x[i]), lanes[i - whole]);
+  }
+  const float sum = tree(lanes);
   const float mean = sum / static_cast<float>(count);
   const float inverse = 1.0F / __builtin_sqrtf(mean + eps);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -173,18 +171,84 @@ static void rope(std::uint16_t* head, const std::uint16_t* cos, const std::uint1
   }
 }
 
+/// scores[t] = (q . k[t]) * scale, 16 positions at a time so that their lanes are reduced together.
+template <class V>
+DEEPINFER_INLINE void attention_scores(const float* q, const std::uint16_t* k, std::int64_t stride,
+                                       std::int64_t length, std::int64_t head_dim, float scale,
+                                       float* scores) {
+  constexpr std::int64_t kTogether = 16;
+  float lanes[kTogether * kLanes];
+  for (std::int64_t first = 0; first < length; first += kTogether) {
+    const std::int64_t count = length - first < kTogether ? length - first : kTogether;
+    for (std::int64_t t = 0; t < count; ++t) {
+      const std::uint16_t* row = k + (first + t) * stride;
+      auto acc = V::zero();
+      std::int64_t whole = 0;
+      for (; whole + kLanes <= head_dim; whole += kLanes) {
+        acc = V::fma(V::load(q + whole), V::load_bf16(row + whole), acc);
+      }
+      V::store(lanes + t * kLanes, acc);
+      for (std::int64_t i = whole; i < head_dim; ++i) {
+        float& lane = lanes[t * kLanes + i - whole];
+        lane = fma32(q[i], decode_bf16(row[i]), lane);
+      }
+    }
+    V::reduce(lanes, count, scores + first);
+    for (std::int64_t t = 0; t < count; ++t) scores[first + t] *= scale;
+  }
+}
+
+/// acc[lane][i] = sum over t = lane, lane + 16, ... of weights[t] * v[t][i], for four registers of
+/// columns.
+template <class V>
+DEEPINFER_INLINE void weigh_values(const float* weights, const std::uint16_t* v,
+                                   std::int64_t stride, std::int64_t length, std::int64_t head_dim,
+                                   float* acc) {
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+    auto sum0 = V::zero();
+    auto sum1 = V::zero();
+    auto sum2 = V::zero();
+    auto sum3 = V::zero();
+    for (std::int64_t t = lane; t < length; t += kLanes) {
+      const std::uint16_t* row = v + t * stride;
+      const auto weight = V::broadcast(weights[t]);
+      sum0 = V::fma(weight, V::load_bf16(row), sum0);
+      sum1 = V::fma(weight, V::load_bf16(row + kLanes), sum1);
+      sum2 = V::fma(weight, V::load_bf16(row + 2 * kLanes), sum2);
+      sum3 = V::fma(weight, V::load_bf16(row + 3 * kLanes), sum3);
+    }
+    float* out = acc + lane * head_dim;
+    V::store(out, sum0);
+    V::store(out + kLanes, sum1);
+    V::store(out + 2 * kLanes, sum2);
+    V::store(out + 3 * kLanes, sum3);
+  }
+}
+
+/// The same for one column.
+DEEPINFER_INLINE void weigh_column(const float* weights, const std::uint16_t* v,
+                                   std::int64_t stride, std::int64_t length, std::int64_t head_dim,
+                                   float* acc) {
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) acc[lane * head_dim] = 0.0F;
+  for (std::int64_t t = 0; t < length; ++t) {
+    float& sum = acc[t % kLanes * head_dim];
+    sum = fma32(weights[t], decode_bf16(v[t * stride]), sum);
+  }
+}
+
 /// Softmax of q . k over the cached positions, then the weighted sum of v; position t is in lane
 /// t mod 16 of every sum over positions. The division by the softmax sum comes last.
+template <class V>
 static void attend(const std::uint16_t* q, const std::uint16_t* k, const std::uint16_t* v,
                    std::int64_t stride, std::int64_t length, std::int64_t head_dim, float scale,
                    float* scratch, std::uint16_t* out) noexcept {
-  const auto widen = [](std::uint16_t x) __attribute__((always_inline)) { return decode_bf16(x); };
   float* weights = scratch;
-  float* acc = scratch + length;  // [16, head_dim]
+  float* acc = scratch + length;  // [16, head_dim]; q as f32 before that
+  for (std::int64_t i = 0; i < head_dim; ++i) acc[i] = decode_bf16(q[i]);
+  attention_scores<V>(acc, k, stride, length, head_dim, scale, weights);
   float largest = -float_of(formats::kInfinityBits);
   bool nan = false;
   for (std::int64_t t = 0; t < length; ++t) {
-    weights[t] = lane_dot(q, k + t * stride, head_dim, widen, widen) * scale;
     nan |= weights[t] != weights[t];
     largest = weights[t] > largest ? weights[t] : largest;
   }
@@ -193,40 +257,40 @@ static void attend(const std::uint16_t* q, const std::uint16_t* k, const std::ui
   float lanes[kLanes] = {};
   for (std::int64_t t = 0; t < length; ++t) lanes[t % kLanes] += weights[t];
   const float sum = tree(lanes);
-  for (std::int64_t i = 0; i < kLanes * head_dim; ++i) acc[i] = 0.0F;
-  for (std::int64_t t = 0; t < length; ++t) {
-    float* lane = acc + (t % kLanes) * head_dim;
-    const std::uint16_t* row = v + t * stride;
-    const float weight = weights[t];
-    for (std::int64_t i = 0; i < head_dim; ++i) {
-      lane[i] = fma32(weight, decode_bf16(row[i]), lane[i]);
-    }
+  std::int64_t i = 0;
+  for (; i + 4 * kLanes <= head_dim; i += 4 * kLanes) {
+    weigh_values<V>(weights, v + i, stride, length, head_dim, acc + i);
   }
+  for (; i < head_dim; ++i) weigh_column(weights, v + i, stride, length, head_dim, acc + i);
   for (int h = kLanes / 2; h >= 1; h /= 2) {
-    for (std::int64_t i = 0; i < h * head_dim; ++i) acc[i] += acc[i + h * head_dim];
+    for (std::int64_t j = 0; j < h * head_dim; ++j) acc[j] += acc[j + h * head_dim];
   }
-  for (std::int64_t i = 0; i < head_dim; ++i) out[i] = store_bf16(acc[i] / sum);
+  for (std::int64_t j = 0; j < head_dim; ++j) out[j] = store_bf16(acc[j] / sum);
 }
 
-static void reduce(const float* acc, std::int64_t count, float* y) noexcept {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = tree(acc + i * kLanes);
-}
-
+template <class V>
 static float exp_sum(const float* x, std::int64_t count, float* largest) noexcept {
   float most = -float_of(formats::kInfinityBits);
   for (std::int64_t i = 0; i < count; ++i) most = x[i] > most ? x[i] : most;
   *largest = most;
-  float acc[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) acc[l] += exp32(x[i + l] - most);
+  constexpr std::int64_t kTogether = 256;
+  float values[kTogether];
+  auto acc = V::zero();
+  std::int64_t whole = 0;
+  for (; whole + kTogether <= count; whole += kTogether) {
+    for (std::int64_t i = 0; i < kTogether; ++i) values[i] = exp32(x[whole + i] - most);
+    for (std::int64_t i = 0; i < kTogether; i += kLanes) acc = V::add(acc, V::load(values + i));
   }
-  for (int l = 0; i < count; ++i, ++l) acc[l] += exp32(x[i] - most);
-  return tree(acc);
+  float lanes[kLanes];
+  V::store(lanes, acc);
+  for (std::int64_t i = whole; i < count; ++i) lanes[i % kLanes] += exp32(x[i] - most);
+  return tree(lanes);
 }
 
-constexpr RowKernels kRows = {quantize_bf16,  quantize_f32,  arrange,  reduce,
-                              store_bf16_row, store_f32_row, rms_norm, add,
-                              silu_mul,       rope,          attend,   exp_sum};
+template <class V>
+static constexpr RowKernels row_kernels() {
+  return {quantize_bf16, quantize_f32, arrange,  V::reduce, store_bf16_row, store_f32_row,
+          rms_norm<V>,   add,          silu_mul, rope,      attend<V>,      exp_sum<V>};
+}
 
 }  // namespace deepinfer::kernels::rows

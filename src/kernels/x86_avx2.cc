@@ -279,22 +279,45 @@ void gemm_bf16(const GemmArgs& a) noexcept {
   }
 }
 
-void reduce(const float* acc, std::int64_t count, float* y) noexcept {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float* lanes = acc + i * kLanes;
-    const __m256 a8 = _mm256_add_ps(_mm256_loadu_ps(lanes), _mm256_loadu_ps(lanes + kGroup));
-    const __m128 a4 = _mm_add_ps(_mm256_castps256_ps128(a8), _mm256_extractf128_ps(a8, 1));
-    const __m128 a2 = _mm_add_ps(a4, _mm_movehl_ps(a4, a4));
-    y[i] = _mm_cvtss_f32(_mm_add_ss(a2, _mm_movehdup_ps(a2)));
+/// 16 lanes for rows.h.
+struct Vector {
+  struct Lanes {
+    __m256 low;
+    __m256 high;
+  };
+  DEEPINFER_INLINE __m256 widen(const std::uint16_t* p) {
+    const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16));
   }
-}
+  DEEPINFER_INLINE Lanes zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  DEEPINFER_INLINE Lanes load(const float* p) {
+    return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + kGroup)};
+  }
+  DEEPINFER_INLINE Lanes load_bf16(const std::uint16_t* p) { return {widen(p), widen(p + kGroup)}; }
+  DEEPINFER_INLINE Lanes broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+  DEEPINFER_INLINE Lanes add(Lanes a, Lanes b) {
+    return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+  }
+  DEEPINFER_INLINE Lanes fma(Lanes a, Lanes b, Lanes c) {
+    return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+  }
+  DEEPINFER_INLINE void store(float* p, Lanes v) {
+    _mm256_storeu_ps(p, v.low);
+    _mm256_storeu_ps(p + kGroup, v.high);
+  }
 
-constexpr RowKernels with_own_reduce() {
-  RowKernels rows = rows::kRows;
-  rows.reduce = reduce;
-  return rows;
-}
-constexpr RowKernels kRows = with_own_reduce();
+  static void reduce(const float* acc, std::int64_t count, float* y) noexcept {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float* lanes = acc + i * kLanes;
+      const __m256 a8 = _mm256_add_ps(_mm256_loadu_ps(lanes), _mm256_loadu_ps(lanes + kGroup));
+      const __m128 a4 = _mm_add_ps(_mm256_castps256_ps128(a8), _mm256_extractf128_ps(a8, 1));
+      const __m128 a2 = _mm_add_ps(a4, _mm_movehl_ps(a4, a4));
+      y[i] = _mm_cvtss_f32(_mm_add_ss(a2, _mm_movehdup_ps(a2)));
+    }
+  }
+};
+
+constexpr RowKernels kRows = rows::row_kernels<Vector>();
 
 /// The roof: vfmadd231ps, 8 multiply-adds.
 struct RoofFma {
@@ -333,7 +356,8 @@ constexpr Kernel kKernels[] = {
 
 }  // namespace
 
-const IsaTable kAvx2Table = {Isa::kAvx2, "avx2", kCpuAvx2, kKernels,
-                             sizeof(kKernels) / sizeof(kKernels[0]), &kRows, &kRoofs};
+const IsaTable kAvx2Table = {
+    Isa::kAvx2, "avx2", kCpuAvx2, kKernels, sizeof(kKernels) / sizeof(kKernels[0]),
+    &kRows,     &kRoofs};
 
 }  // namespace deepinfer::kernels

@@ -398,22 +398,32 @@ void gemm_bf16(const GemmArgs& a) noexcept {
   for (; row < a.m; ++row) bf16_columns<1, 2 * kNr>(a, row);
 }
 
-void reduce(const float* acc, std::int64_t count, float* y) noexcept {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const __m512 a = _mm512_loadu_ps(acc + i * kLanes);
-    const __m256 a8 = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-    const __m128 a4 = _mm_add_ps(_mm256_castps256_ps128(a8), _mm256_extractf128_ps(a8, 1));
-    const __m128 a2 = _mm_add_ps(a4, _mm_movehl_ps(a4, a4));
-    y[i] = _mm_cvtss_f32(_mm_add_ss(a2, _mm_movehdup_ps(a2)));
+/// 16 lanes for rows.h.
+struct Vector {
+  using Lanes = __m512;
+  DEEPINFER_INLINE Lanes zero() { return _mm512_setzero_ps(); }
+  DEEPINFER_INLINE Lanes load(const float* p) { return _mm512_loadu_ps(p); }
+  DEEPINFER_INLINE Lanes load_bf16(const std::uint16_t* p) {
+    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
   }
-}
+  DEEPINFER_INLINE Lanes broadcast(float x) { return _mm512_set1_ps(x); }
+  DEEPINFER_INLINE Lanes add(Lanes a, Lanes b) { return _mm512_add_ps(a, b); }
+  DEEPINFER_INLINE Lanes fma(Lanes a, Lanes b, Lanes c) { return _mm512_fmadd_ps(a, b, c); }
+  DEEPINFER_INLINE void store(float* p, Lanes v) { _mm512_storeu_ps(p, v); }
 
-constexpr RowKernels with_own_reduce() {
-  RowKernels rows = rows::kRows;
-  rows.reduce = reduce;
-  return rows;
-}
-constexpr RowKernels kRows = with_own_reduce();
+  static void reduce(const float* acc, std::int64_t count, float* y) noexcept {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const __m512 a = _mm512_loadu_ps(acc + i * kLanes);
+      const __m256 a8 = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+      const __m128 a4 = _mm_add_ps(_mm256_castps256_ps128(a8), _mm256_extractf128_ps(a8, 1));
+      const __m128 a2 = _mm_add_ps(a4, _mm_movehl_ps(a4, a4));
+      y[i] = _mm_cvtss_f32(_mm_add_ss(a2, _mm_movehdup_ps(a2)));
+    }
+  }
+};
+
+constexpr RowKernels kRows = rows::row_kernels<Vector>();
 
 /// The roof: vdpbf16ps, 32 multiply-adds.
 struct RoofFma {

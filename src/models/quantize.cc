@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -149,8 +150,8 @@ class Quantizer {
         buffers_(static_cast<std::size_t>(context.num_threads())) {}
 
   /// Writes the tensors of one source file to `out`; returns the bytes of the new file.
-  std::uint64_t write_file(const fs::path& source, const fs::path& out,
-                           std::map<std::string, std::string> metadata) {
+  std::uint64_t write_file(const fs::path& source, checkpoint::FileDigest& digest,
+                           const fs::path& out, std::map<std::string, std::string> metadata) {
     std::vector<const PlannedTensor*> planned;
     std::vector<checkpoint::OutputTensor> outputs;
     for (const PlannedTensor& tensor : plan_.tensors) {
@@ -163,7 +164,6 @@ class Quantizer {
     metadata["source_file"] = source.filename().string();
     metadata[kDigest] = std::string(checkpoint::FileDigest::kLength, '0');
     SafetensorsWriter writer(out, std::move(outputs), std::move(metadata));
-    checkpoint::FileDigest digest(source);
     std::size_t index = 0;
     for (const PlannedTensor* tensor : planned) {
       if (tensor->copied) {
@@ -224,6 +224,26 @@ class Quantizer {
   const QuantizePlan& plan_;
   Progress progress_;
   std::vector<Buffers> buffers_;
+};
+
+/// The digests of the source files. One thread hashes more slowly than all of them quantize, so
+/// those of the next files are begun early.
+class Digests {
+ public:
+  Digests(const std::vector<fs::path>& files, int ahead)
+      : files_(files), ahead_(static_cast<std::size_t>(ahead)), digests_(files.size()) {}
+
+  checkpoint::FileDigest& of(std::size_t index) {
+    for (std::size_t i = index; i < std::min(files_.size(), index + ahead_); ++i) {
+      if (digests_[i] == nullptr) digests_[i] = std::make_unique<checkpoint::FileDigest>(files_[i]);
+    }
+    return *digests_[index];
+  }
+
+ private:
+  const std::vector<fs::path>& files_;
+  std::size_t ahead_;
+  std::vector<std::unique_ptr<checkpoint::FileDigest>> digests_;
 };
 
 /// Tokenizer, templates, licence: what stands beside the weights and is not about their bytes.
@@ -314,11 +334,13 @@ QuantizeReport quantize(const Context& context, const fs::path& in, const fs::pa
   QuantizeReport report = report_of(plan);
   checkpoint::OutputFolder folder(out);
   Quantizer quantizer(context, plan, options, report.source_bytes);
+  Digests digests(source.files(), context.num_threads());
   const bool single = source.files().size() == 1;
-  for (const fs::path& file : source.files()) {
+  for (std::size_t i = 0; i < source.files().size(); ++i) {
+    const fs::path& file = source.files()[i];
     report.files.push_back(single ? kSingleFile : file.filename().string());
-    report.output_bytes +=
-        quantizer.write_file(file, folder.partial() / report.files.back(), output_metadata(source));
+    report.output_bytes += quantizer.write_file(
+        file, digests.of(i), folder.partial() / report.files.back(), output_metadata(source));
   }
   if (!single) {
     checkpoint::write_whole_file(folder.partial() / "model.safetensors.index.json", index_of(plan));
