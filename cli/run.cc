@@ -1,9 +1,11 @@
 // deepinfer run: a prompt in, text out.
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -25,6 +27,7 @@ struct RunOptions {
   bool raw = false;
   bool json = false;
   bool digest = false;
+  std::string logits;  // file to write
   std::int64_t max_tokens = 256;
   SamplingOptions sampling;
 };
@@ -54,6 +57,35 @@ class LogitsDigest {
 
  private:
   std::uint64_t hash_ = 0xCBF29CE484222325ULL;
+};
+
+/// Logits as f32, little-endian, [steps, vocabulary]; nothing when no file was asked for.
+class LogitsFile {
+ public:
+  explicit LogitsFile(const std::string& path) : path_(path) {
+    if (path.empty()) return;
+    file_.open(path, std::ios::binary);
+    check();
+  }
+  void add(std::span<const float> logits) {
+    if (path_.empty()) return;
+    file_.write(reinterpret_cast<const char*>(logits.data()),
+                static_cast<std::streamsize>(logits.size_bytes()));
+    check();
+  }
+  void finish() {
+    file_.flush();
+    if (!path_.empty()) check();
+  }
+
+ private:
+  void check() const {
+    if (!file_) {
+      throw Error(ErrorCode::kIo, fmt::format("{}: {}", path_, std::strerror(errno)));
+    }
+  }
+  std::string path_;
+  std::ofstream file_;
 };
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -86,7 +118,7 @@ std::vector<std::int32_t> encode_prompt(const RunOptions& o, const Tokenizer& to
 
 /// Feeds the prompt, then token after token; `emit` gets whole characters.
 void generate(const RunOptions& o, const Model& model, Session& session, const Tokenizer& tokenizer,
-              const std::function<void(const std::string&)>& emit, Outcome& out) {
+              const std::function<void(const std::string&)>& emit, LogitsFile& file, Outcome& out) {
   Sampler sampler(o.sampling);
   Utf8Stream characters;
   const auto write = [&](const std::string& piece) {
@@ -100,6 +132,7 @@ void generate(const RunOptions& o, const Model& model, Session& session, const T
   start = std::chrono::steady_clock::now();
   while (true) {
     if (o.digest) out.digest.add(logits);
+    file.add(logits);
     const std::int32_t id = sampler.sample(logits);
     if (std::find(end_ids.begin(), end_ids.end(), id) != end_ids.end()) {
       out.stop = "end of text";
@@ -120,6 +153,7 @@ void generate(const RunOptions& o, const Model& model, Session& session, const T
   }
   out.decode_seconds = seconds_since(start);
   write(characters.finish());
+  file.finish();
 }
 
 double per_second(std::int64_t count, double seconds) {
@@ -187,6 +221,7 @@ int run(RunOptions o) {
                 fmt::format("the prompt has {} tokens, the model takes {}", prompt_size, longest));
   }
   const auto session = model->new_session(context, std::min(longest, prompt_size + o.max_tokens));
+  LogitsFile logits(o.logits);
   std::signal(SIGINT, on_interrupt);
   generate(
       o, *model, *session, tokenizer,
@@ -195,7 +230,7 @@ int run(RunOptions o) {
         fmt::print("{}", piece);
         std::fflush(stdout);
       },
-      out);
+      logits, out);
   std::signal(SIGINT, SIG_DFL);
   if (o.json) {
     fmt::print("{}\n", to_json(out, *model, *session, tokenizer, context, o.digest).dump(2));
@@ -229,6 +264,8 @@ void add_run(CLI::App& app, Command& command) {
   sub->add_option("--seed", o->sampling.seed, "Seed of the sampling")->capture_default_str();
   sub->add_flag("--logits-digest", o->digest,
                 "Print a digest of all logits: equal digests, equal bits");
+  sub->add_option("--logits", o->logits,
+                  "Write the logits of every step to this file: f32 [steps, vocabulary]");
   sub->add_flag("--json", o->json, "Print one JSON object instead of text");
   sub->callback([&command, o] { command.run = [o] { return run(*o); }; });
 }
