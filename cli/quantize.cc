@@ -26,12 +26,9 @@ struct QuantizeArguments {
 
 volatile std::sig_atomic_t interrupted = 0;
 
-/// The first signal ends the work in an orderly way, so that the partial folder is removed; the
-/// second ends the process.
-void on_interrupt(int signal) {
-  interrupted = 1;
-  std::signal(signal, SIG_DFL);
-}
+/// Ends the work in an orderly way, so that the partial folder is removed. It stays in place:
+/// `timeout` and some shells send the same signal twice.
+void on_interrupt(int) { interrupted = 1; }
 
 /// Thrown by the progress callback after a signal.
 struct Interrupted {};

@@ -115,7 +115,10 @@ class Rules {
 
 nlohmann::ordered_json read_config(const Checkpoint& checkpoint) {
   const std::filesystem::path path = checkpoint.directory() / "config.json";
-  if (!std::filesystem::exists(path)) return nlohmann::ordered_json::object();
+  std::error_code ignored;  // a config.json that cannot be looked at cannot be read either
+  if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) {
+    return nlohmann::ordered_json::object();
+  }
   const std::string bytes = text::read_file(path);
   const nlohmann::json checked = text::parse_json(bytes, path.string());
   if (!checked.is_object()) {
