@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "deepinfer/error.h"
 #include "deepinfer/version.h"
+#include "model_options.h"
 #include "progress.h"
 
 namespace deepinfer::cli {
@@ -120,16 +121,16 @@ void add_quantize(CLI::App& app, Command& command) {
   for (std::string_view name : quantize_formats()) {
     formats += (formats.empty() ? "" : ", ") + std::string(name);
   }
-  sub->add_option("in", arguments->in, "bf16, f16 or f32 checkpoint: a folder or a file")
+  sub->add_option("IN", arguments->in, "bf16, f16 or f32 checkpoint: a folder or a file")
       ->required();
-  sub->add_option("out", arguments->out, "Folder to make; must not exist, or be empty")->required();
+  sub->add_option("OUT", arguments->out, "Folder to make; must not exist, or be empty")->required();
   sub->add_option("--format", arguments->format, "Format of linear weights: " + formats)
       ->required();
   sub->add_option("--only", arguments->only,
                   "REGEX=FORMAT: another format for modules whose name matches; the first match "
                   "wins")
       ->allow_extra_args(false);
-  sub->add_option("--threads", arguments->threads, "Threads (default: CPUs of this process)");
+  add_threads_option(*sub, arguments->threads);
   sub->add_flag("--json", arguments->json, "Print one JSON object");
   sub->callback([&command, arguments] {
     command.run = [arguments] { return quantize_command(*arguments); };

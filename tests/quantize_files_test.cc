@@ -19,6 +19,8 @@
 #include "deepinfer/error.h"
 #include "deepinfer/quantize.h"
 #include "deepinfer/weight_map.h"
+#include "formats/bf16.h"
+#include "formats/e8m0.h"
 #include "random_data.h"
 #include "safetensors_builder.h"
 
@@ -186,13 +188,33 @@ TEST(quantize_files_test, a_mixture_is_written_as_compressed_tensors) {
   EXPECT_EQ(fp4["weights"]["num_bits"], 4);
   EXPECT_EQ(fp4["weights"]["group_size"], 32);
   const Checkpoint out = Checkpoint::open(model.out());
-  EXPECT_EQ(out.at(std::string(kQ) + ".weight_scale").view.dtype, DType::kF8E8m0);
+  EXPECT_EQ(out.at(std::string(kQ) + ".weight_scale").view.dtype, DType::kBf16);
   EXPECT_EQ(out.at(std::string(kUp) + ".weight_packed").view.dtype, DType::kU8);
   EXPECT_EQ(out.at(std::string(kUp) + ".weight_scale").view.dtype, DType::kU8);
   const WeightMap map = WeightMap::build(out);
   EXPECT_TRUE(map.problems().empty());
   EXPECT_EQ(map.at(kQ).format, "fp8-32x32");
   EXPECT_EQ(map.at(kUp).format, "mxfp4");
+}
+
+TEST(quantize_files_test, bf16_scales_of_a_mixture_are_the_e8m0_scales) {
+  Model mixture;
+  QuantizeOptions options = format("mxfp4");
+  options.rules = {{"q_proj", "fp8-32x32"}};
+  mixture.write().quantize(options);
+  Model alone;
+  alone.write().quantize(format("fp8-32x32"));
+  const Checkpoint a = Checkpoint::open(mixture.out());
+  const Checkpoint b = Checkpoint::open(alone.out());
+  const TensorView& bf16 = a.at(std::string(kQ) + ".weight_scale").view;
+  const TensorView& e8m0 = b.at(std::string(kQ) + ".weight_scale_inv").view;
+  ASSERT_EQ(bf16.shape, e8m0.shape);
+  for (std::size_t i = 0; i < e8m0.size_bytes; ++i) {
+    std::uint16_t code = 0;
+    std::memcpy(&code, bf16.data + 2 * i, sizeof(code));
+    EXPECT_EQ(formats::decode_bf16(code),
+              formats::decode_e8m0(static_cast<std::uint8_t>(e8m0.data[i])));
+  }
 }
 
 TEST(quantize_files_test, files_of_the_source_keep_their_names_and_get_an_index) {

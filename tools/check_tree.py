@@ -21,14 +21,15 @@ from pathlib import Path
 # folder -> what its files may include, besides itself, the public headers and the system's
 ALLOWED = {
     "formats": set(),
+    "json": set(),
     "checkpoint": set(),
     "kernels": {"formats"},
     "weights": {"formats", "kernels/kernel.h"},
     "activations": {"formats", "kernels/kernel.h"},
     "runtime": {"kernels"},
     "ops": {"kernels", "formats", "weights", "activations", "runtime"},
-    "models": {"ops", "checkpoint", "weights", "runtime", "formats"},
-    "text": {"kernels/math.h"},
+    "models": {"ops", "checkpoint", "weights", "runtime", "formats", "json"},
+    "text": {"kernels/math.h", "json"},
 }
 # public headers that the folders below the public API may use
 PUBLIC_OF = {

@@ -1,5 +1,5 @@
-// Which tensors of a checkpoint make which weight: codes and scales paired by name, data type, shape
-// and configuration together, refused when they disagree.
+// Which tensors of a checkpoint make which weight: codes and scales paired by name, data type,
+// shape and configuration together, refused when they disagree.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace deepinfer {
 
 /// A matrix of a checkpoint that a linear layer can use.
 struct MappedWeight {
-  std::string name;              ///< module name: "model.layers.0.self_attn.q_proj"
-  std::string format;            ///< "bf16", "fp8-32x32", "fp8-128x128", "mxfp8", "mxfp4", ...
-  WeightView view;               ///< codes and scales in the mapped files
+  std::string name;    ///< module name: "model.layers.0.self_attn.q_proj"
+  std::string format;  ///< "bf16", "fp8-32x32", "fp8-128x128", "mxfp8", "mxfp4", ...
+  WeightView view;     ///< codes and scales in the mapped files
   const Tensor* codes = nullptr;
   const Tensor* scales = nullptr;  ///< null for bf16
 };

@@ -2,21 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 
 #include "deepinfer/error.h"
+#include "json/json_node.h"
 
 namespace deepinfer::models {
 namespace {
 
 constexpr std::size_t kShownCharacters = 60;
 
-std::string shown(const nlohmann::json& json, const char* key) {
-  const auto at = json.find(key);
-  if (at == json.end()) return "nothing";
+std::string shown(const nlohmann::json& object, const char* key) {
+  const auto at = object.find(key);
+  if (at == object.end()) return "nothing";
   std::string text = at->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (text.size() > kShownCharacters) text = text.substr(0, kShownCharacters) + "...";
   return text;
@@ -25,18 +23,9 @@ std::string shown(const nlohmann::json& json, const char* key) {
 }  // namespace
 
 Config Config::from_file(const std::filesystem::path& file) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored)) {
-    throw Error(ErrorCode::kBadInput, fmt::format("{}: is a directory", file.string()));
-  }
-  std::ifstream stream(file);
-  if (!stream) {
-    throw Error(ErrorCode::kBadInput,
-                fmt::format("{}: cannot be read: {}", file.string(), std::strerror(errno)));
-  }
   Config config;
   config.file_ = file;
-  config.json_ = nlohmann::json::parse(stream, nullptr, false);
+  config.json_ = json::parse_json(json::read_file(file), file.string());
   if (!config.json_.is_object()) {
     throw Error(ErrorCode::kBadInput, fmt::format("{}: is not a JSON object", file.string()));
   }

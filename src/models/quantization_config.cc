@@ -6,17 +6,17 @@
 
 #include "checkpoint/message.h"
 #include "deepinfer/error.h"
-#include "text/json_node.h"
+#include "json/json_node.h"
 
 namespace deepinfer::models {
 namespace {
 
 using checkpoint::printable;
-using text::JsonNode;
+using json::JsonNode;
 
 constexpr std::int64_t kLargestBlock = std::int64_t{1} << 31;
 
-BlockShape read_block(const JsonNode& node) {
+BlockShape read_block(const json::JsonNode& node) {
   const auto side = [&](std::size_t i) {
     const std::int64_t value = node[i].integer();
     if (value < 1 || value > kLargestBlock) {
@@ -31,8 +31,8 @@ BlockShape read_block(const JsonNode& node) {
 }
 
 /// Members that say how a quantized value is more than code * scale.
-std::string why_unsupported(const JsonNode& weights) {
-  const JsonNode symmetric = weights["symmetric"];
+std::string why_unsupported(const json::JsonNode& weights) {
+  const json::JsonNode symmetric = weights["symmetric"];
   if (!symmetric.is_null() && !symmetric.boolean()) return "symmetric is false";
   if (!weights["actorder"].is_null()) return "actorder is set";
   const std::string& type = weights["type"].string();
@@ -41,7 +41,7 @@ std::string why_unsupported(const JsonNode& weights) {
 }
 
 /// Bits and block of a group, or why it cannot be used.
-void read_scheme(const JsonNode& weights, QuantizationGroup& group) {
+void read_scheme(const json::JsonNode& weights, QuantizationGroup& group) {
   group.unsupported = why_unsupported(weights);
   if (!group.unsupported.empty()) return;
   const std::int64_t bits = weights["num_bits"].integer();
@@ -61,7 +61,7 @@ void read_scheme(const JsonNode& weights, QuantizationGroup& group) {
   group.bits = static_cast<int>(bits);
 }
 
-void read_targets(const JsonNode& targets, QuantizationGroup& group) {
+void read_targets(const json::JsonNode& targets, QuantizationGroup& group) {
   constexpr std::string_view kPatternMark = "re:";
   for (std::size_t i = 0; i < targets.array().size(); ++i) {
     const std::string& target = targets[i].string();
@@ -77,10 +77,10 @@ void read_targets(const JsonNode& targets, QuantizationGroup& group) {
   std::sort(group.names.begin(), group.names.end());
 }
 
-std::vector<QuantizationGroup> read_groups(const JsonNode& groups) {
+std::vector<QuantizationGroup> read_groups(const json::JsonNode& groups) {
   std::vector<QuantizationGroup> out;
   for (const auto& [name, value] : groups.object().items()) {
-    const JsonNode node = groups[name.c_str()];
+    const json::JsonNode node = groups[name.c_str()];
     if (node["weights"].is_null()) continue;  // quantizes activations or the KV cache only
     QuantizationGroup group;
     group.name = name;
@@ -93,8 +93,8 @@ std::vector<QuantizationGroup> read_groups(const JsonNode& groups) {
 
 /// `expert_dtype` is a member of the configuration in some releases and of its quantization block
 /// in others.
-void merge_expert_dtype(const JsonNode& parent, std::string& known) {
-  const JsonNode node = parent["expert_dtype"];
+void merge_expert_dtype(const json::JsonNode& parent, std::string& known) {
+  const json::JsonNode node = parent["expert_dtype"];
   if (node.is_null()) return;
   if (!known.empty() && node.string() != known) {
     node.bad(fmt::format("\"{}\" contradicts \"{}\" elsewhere in the file",
@@ -104,7 +104,7 @@ void merge_expert_dtype(const JsonNode& parent, std::string& known) {
 }
 
 /// The fp8 dialect; DeepSeek writes "e4m3" for e4m3fn.
-void check_dialect(const JsonNode& fmt_node) {
+void check_dialect(const json::JsonNode& fmt_node) {
   if (fmt_node.is_null()) return;
   const std::string& name = fmt_node.string();
   if (name != "e4m3" && name != "e4m3fn" && name != "float8_e4m3fn") {
@@ -122,10 +122,10 @@ QuantizationConfig QuantizationConfig::read(const std::filesystem::path& directo
     return config;
   }
   const std::string file = path.string();
-  const text::Json json = text::parse_json(text::read_file(path), file);
-  const JsonNode top(json, file);
-  const JsonNode inner = top["text_config"];
-  JsonNode block = top["quantization_config"];
+  const json::Json json = json::parse_json(json::read_file(path), file);
+  const json::JsonNode top(json, file);
+  const json::JsonNode inner = top["text_config"];
+  json::JsonNode block = top["quantization_config"];
   if (block.is_null() && !inner.is_null()) block = inner["quantization_config"];
   if (block.is_null()) return config;
 
@@ -133,7 +133,7 @@ QuantizationConfig QuantizationConfig::read(const std::filesystem::path& directo
   if (method == "fp8") {
     config.method_ = Method::kFp8;
     check_dialect(block["fmt"]);
-    const JsonNode size = block["weight_block_size"];
+    const json::JsonNode size = block["weight_block_size"];
     if (!size.is_null()) config.block_ = read_block(size);
     merge_expert_dtype(block, config.expert_dtype_);
     merge_expert_dtype(top, config.expert_dtype_);

@@ -18,9 +18,9 @@
 #include "deepinfer/error.h"
 #include "deepinfer/version.h"
 #include "deepinfer/weight.h"
+#include "json/json_node.h"
 #include "models/quantize_plan.h"
 #include "runtime/thread_pool.h"
-#include "text/json_node.h"
 
 namespace deepinfer {
 namespace {
@@ -91,6 +91,7 @@ struct Job {
   SafetensorsWriter* writer = nullptr;
   std::size_t codes = 0;   // index of the tensor in the writer
   std::size_t scales = 0;  // not used for bf16
+  bool bf16_scales = false;
 
   bool is_bf16() const { return block.element == Element::kBf16; }
   std::int64_t code_bytes() const { return code_row_bytes(block.element, matrix.k); }
@@ -108,6 +109,25 @@ struct Buffers {
 
 std::span<const std::byte> bytes_of(const std::vector<std::uint8_t>& buffer, std::int64_t count) {
   return std::as_bytes(std::span(buffer)).first(static_cast<std::size_t>(count));
+}
+
+/// e8m0 bytes as bf16, little-endian: 2^(b - 127) has exponent field b. Our bytes are 1 to 254.
+std::vector<std::uint8_t> as_bf16(std::span<const std::uint8_t> bytes) {
+  std::vector<std::uint8_t> out;
+  out.reserve(2 * bytes.size());
+  for (const std::uint8_t byte : bytes) {
+    out.push_back(static_cast<std::uint8_t>((byte & 1U) << 7));
+    out.push_back(static_cast<std::uint8_t>(byte >> 1));
+  }
+  return out;
+}
+
+void write_scales(const Job& job, std::int64_t first, std::int64_t count,
+                  const std::vector<std::uint8_t>& scales) {
+  const auto offset = static_cast<std::uint64_t>(first);
+  if (!job.bf16_scales) return job.writer->write(job.scales, offset, bytes_of(scales, count));
+  const auto wide = as_bf16(std::span(scales).first(static_cast<std::size_t>(count)));
+  job.writer->write(job.scales, 2 * offset, bytes_of(wide, 2 * count));
 }
 
 /// Rows [begin, end), in batches of about kBatchBytes; both are at the edges of blocks.
@@ -135,8 +155,7 @@ void run_rows(const Job& job, std::int64_t begin, std::int64_t end, Buffers& buf
                       bytes_of(buffers.codes, count * code_bytes));
     if (job.is_bf16()) continue;
     const std::int64_t blocks = (count + block_n - 1) / block_n;
-    job.writer->write(job.scales, static_cast<std::uint64_t>(row / block_n * columns),
-                      bytes_of(buffers.scales, blocks * columns));
+    write_scales(job, row / block_n * columns, blocks * columns, buffers.scales);
   }
 }
 
@@ -196,7 +215,8 @@ class Quantizer {
                      .block = tensor.format->block,
                      .writer = &writer,
                      .codes = index,
-                     .scales = index + 1};
+                     .scales = index + 1,
+                     .bf16_scales = tensor.scales.dtype == DType::kBf16};
     const std::int64_t row_bytes = job.matrix.k * dtype_bits(view.dtype) / 8;
     const std::int64_t block_n = job.block.block_n;
     const std::int64_t block_bytes = std::max<std::int64_t>(1, block_n * row_bytes);
@@ -266,7 +286,7 @@ void copy_companions(const fs::path& from, const fs::path& to) {
        at.increment(error)) {
     std::error_code ignored;
     if (!at->is_regular_file(ignored) || !goes_along(at->path())) continue;
-    checkpoint::write_whole_file(to / at->path().filename(), text::read_file(at->path()));
+    checkpoint::write_whole_file(to / at->path().filename(), json::read_file(at->path()));
   }
   if (error) {
     throw Error(ErrorCode::kBadInput,
@@ -329,6 +349,7 @@ std::vector<std::string_view> quantize_formats() {
 
 QuantizeReport quantize(const Context& context, const fs::path& in, const fs::path& out,
                         const QuantizeOptions& options) {
+  models::check_options(options);
   const Checkpoint source = Checkpoint::open(in);
   const QuantizePlan plan = models::plan_quantization(source, options);
   QuantizeReport report = report_of(plan);

@@ -46,7 +46,7 @@ Json group_config(const QuantizePlan& plan, const TargetFormat& format) {
   if (format.is_fp8) {
     weights["strategy"] = "block";
     weights["block_structure"] = {format.block.block_n, format.block.block_k};
-    weights["scale_dtype"] = "torch.float8_e8m0fnu";
+    weights["scale_dtype"] = "torch.bfloat16";
   } else {
     weights["strategy"] = "group";
     weights["group_size"] = format.block.block_k;

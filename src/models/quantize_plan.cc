@@ -7,8 +7,8 @@
 
 #include "checkpoint/message.h"
 #include "deepinfer/error.h"
+#include "json/json_node.h"
 #include "models/module_pattern.h"
-#include "text/json_node.h"
 
 namespace deepinfer::models {
 namespace {
@@ -119,8 +119,8 @@ nlohmann::ordered_json read_config(const Checkpoint& checkpoint) {
   if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) {
     return nlohmann::ordered_json::object();
   }
-  const std::string bytes = text::read_file(path);
-  const nlohmann::json checked = text::parse_json(bytes, path.string());
+  const std::string bytes = json::read_file(path);
+  const nlohmann::json checked = json::parse_json(bytes, path.string());
   if (!checked.is_object()) {
     throw Error(ErrorCode::kBadInput, path.string() + ": expected an object");
   }
@@ -167,8 +167,11 @@ void plan_output(const Checkpoint& checkpoint, bool compressed_tensors, PlannedT
   planned.codes.shape = {n, packed ? k / 2 : k};
   planned.scales.name =
       planned.module + (compressed_tensors ? ".weight_scale" : ".weight_scale_inv");
-  // compressed-tensors keeps the scales of MX formats in U8.
-  planned.scales.dtype = compressed_tensors && !format.is_fp8 ? DType::kU8 : DType::kF8E8m0;
+  // compressed-tensors keeps the scales of MX formats in U8; those of fp8 blocks it multiplies in
+  // as numbers, and version 0.20 gets F8_E8M0 wrong there, so they are BF16 (powers of two: exact).
+  planned.scales.dtype = !compressed_tensors ? DType::kF8E8m0
+                         : format.is_fp8     ? DType::kBf16
+                                             : DType::kU8;
   planned.scales.shape = {blocks(n, format.block.block_n), blocks(k, format.block.block_k)};
   for (const std::string* name : {&planned.codes.name, &planned.scales.name}) {
     if (*name == planned.source->name || checkpoint.find(*name) == nullptr) continue;
@@ -193,6 +196,8 @@ const std::vector<TargetFormat>& target_formats() {
   };
   return formats;
 }
+
+void check_options(const QuantizeOptions& options) { const Rules rules(options); }
 
 QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptions& options) {
   Rules rules(options);

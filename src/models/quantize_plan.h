@@ -39,6 +39,9 @@ struct QuantizePlan {
 /// Every format that can be written.
 const std::vector<TargetFormat>& target_formats();
 
+/// Throws Error(kInvalidArgument) for formats and patterns that cannot be; before any file is read.
+void check_options(const QuantizeOptions& options);
+
 /// Throws as quantize() does.
 QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptions& options);
 

@@ -10,8 +10,8 @@
 
 #include "deepinfer/error.h"
 #include "deepinfer/text.h"
-#include "text/json_node.h"
-#include "text/quoted.h"
+#include "json/json_node.h"
+#include "json/quoted.h"
 
 namespace deepinfer {
 namespace {
@@ -84,11 +84,11 @@ void check_role(const std::string& role) {
   if (role == "system" || role == "user" || role == "assistant") return;
   throw Error(ErrorCode::kInvalidArgument,
               "chat message: expected the role \"system\", \"user\" or \"assistant\", found " +
-                  text::in_quotes(role));
+                  json::in_quotes(role));
 }
 
 // The member is one text, or in older files a list of named ones.
-std::string template_of_config(const text::JsonNode& node) {
+std::string template_of_config(const json::JsonNode& node) {
   if (node.is_null()) node.bad("expected a chat template, found none");
   if (!node.value().is_array()) return node.string();
   for (std::size_t i = 0; i < node.array().size(); ++i) {
@@ -109,11 +109,11 @@ ChatTemplate ChatTemplate::from_directory(const std::filesystem::path& directory
                                           "tokenizer_config.json, found neither");
   }
   const std::filesystem::path& path = has_jinja ? jinja : config;
-  std::string source = text::read_file(path);
+  std::string source = json::read_file(path);
   if (!has_jinja) {
     const std::string name = path.string();
-    const text::Json json = text::parse_json(source, name);
-    source = template_of_config(text::JsonNode(json, name)["chat_template"]);
+    const json::Json json = json::parse_json(source, name);
+    source = template_of_config(json::JsonNode(json, name)["chat_template"]);
   }
   try {
     return from_text(source);

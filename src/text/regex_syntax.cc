@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "deepinfer/error.h"
-#include "text/quoted.h"
+#include "json/quoted.h"
 #include "text/regex.h"
 
 namespace deepinfer::text {
@@ -30,7 +30,7 @@ class Translator {
 
  private:
   [[noreturn]] void refuse(std::string_view what) const {
-    throw Error(ErrorCode::kUnsupported, where_ + ": the construct " + in_quotes(what) +
+    throw Error(ErrorCode::kUnsupported, where_ + ": the construct " + json::in_quotes(what) +
                                              " of regular expressions is not supported");
   }
 

@@ -11,7 +11,7 @@
 
 #include "deepinfer/error.h"
 #include "deepinfer/text.h"
-#include "text/json_node.h"
+#include "json/json_node.h"
 #include "text/normalizer.h"
 #include "text/tokenizer_json.h"
 #include "text/utf8.h"
@@ -75,7 +75,7 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::from_file(const std::filesystem::path& path) {
-  const std::string bytes = text::read_file(path);
+  const std::string bytes = json::read_file(path);
   return Tokenizer(std::make_unique<State>(State{text::parse_tokenizer(bytes, path.string())}));
 }
 

@@ -10,38 +10,38 @@
 #include <utility>
 
 #include "deepinfer/error.h"
-#include "text/json_node.h"
+#include "json/json_node.h"
+#include "json/quoted.h"
 #include "text/normalizer.h"
-#include "text/quoted.h"
 #include "text/vocabulary_json.h"
 
 namespace deepinfer::text {
 namespace {
 
-[[noreturn]] void refuse_type(const JsonNode& node, const std::string& type) {
-  node.unsupported(in_quotes(type) + " is not supported");
+[[noreturn]] void refuse_type(const json::JsonNode& node, const std::string& type) {
+  node.unsupported(json::in_quotes(type) + " is not supported");
 }
 
-bool read_normalizer(const JsonNode& node) {
+bool read_normalizer(const json::JsonNode& node) {
   if (node.is_null()) return false;
   const std::string& type = node["type"].string();
   if (type != "NFC") refuse_type(node, type);
   return true;
 }
 
-void check_post_processor(const JsonNode& node) {
+void check_post_processor(const json::JsonNode& node) {
   if (node.is_null()) return;
   const std::string& type = node["type"].string();
   if (type == "ByteLevel" || type == "TemplateProcessing") return;
   if (type != "Sequence") refuse_type(node, type);
-  const JsonNode processors = node["processors"];
+  const json::JsonNode processors = node["processors"];
   for (std::size_t i = 0; i < processors.array().size(); ++i) {
     const std::string& inner = processors[i]["type"].string();
     if (inner != "ByteLevel" && inner != "TemplateProcessing") refuse_type(processors[i], inner);
   }
 }
 
-void check_decoder(const JsonNode& node) {
+void check_decoder(const json::JsonNode& node) {
   if (node.is_null()) node.unsupported("only the decoder \"ByteLevel\" is supported, found none");
   const std::string& type = node["type"].string();
   if (type != "ByteLevel") refuse_type(node, type);
@@ -49,7 +49,7 @@ void check_decoder(const JsonNode& node) {
 
 class PreTokenizerReader {
  public:
-  PreTokenizer read(const JsonNode& node) {
+  PreTokenizer read(const json::JsonNode& node) {
     if (!node.is_null()) read_step(node);
     if (!byte_level_)
       node.unsupported(
@@ -59,14 +59,15 @@ class PreTokenizerReader {
   }
 
  private:
-  void read_step(const JsonNode& node) {
+  void read_step(const json::JsonNode& node) {
     const std::string& type = node["type"].string();
     if (type == "Sequence") {
       read_sequence(node["pretokenizers"]);
       return;
     }
     // From here on the reference implementation sees the byte alphabet instead of text.
-    if (byte_level_) node.unsupported(in_quotes(type) + " after \"ByteLevel\" is not supported");
+    if (byte_level_)
+      node.unsupported(json::in_quotes(type) + " after \"ByteLevel\" is not supported");
     if (type == "ByteLevel") {
       read_byte_level(node);
     } else if (type == "Digits") {
@@ -80,7 +81,7 @@ class PreTokenizerReader {
     }
   }
 
-  void read_sequence(const JsonNode& list) {
+  void read_sequence(const json::JsonNode& list) {
     constexpr int kDeepest = 8;        // published files have one level
     constexpr std::size_t kMost = 32;  // and at most four steps
     if (++depth_ > kDeepest) list.unsupported("nested too deeply");
@@ -91,20 +92,20 @@ class PreTokenizerReader {
     --depth_;
   }
 
-  void read_byte_level(const JsonNode& node) {
+  void read_byte_level(const json::JsonNode& node) {
     byte_level_ = true;
     if (node["add_prefix_space"].boolean()) result_.add_prefix_space();
     if (!node["use_regex"].boolean_or(true)) return;
     result_.add_split(Regex::from_pattern(kGpt2Pattern, node.where()), true);
   }
 
-  void read_split(const JsonNode& node) {
+  void read_split(const json::JsonNode& node) {
     if (node["invert"].boolean()) node["invert"].unsupported("true is not supported");
     const std::string& behavior = node["behavior"].string();
     if (behavior != "Isolated" && behavior != "Removed") refuse_type(node["behavior"], behavior);
-    const JsonNode pattern = node["pattern"];
-    const JsonNode regex = pattern["Regex"];
-    const JsonNode literal = pattern["String"];
+    const json::JsonNode pattern = node["pattern"];
+    const json::JsonNode regex = pattern["Regex"];
+    const json::JsonNode literal = pattern["String"];
     result_.add_split(literal.is_null() ? Regex::from_pattern(regex.string(), regex.where())
                                         : Regex::from_literal(literal.string(), literal.where()),
                       behavior == "Isolated");
@@ -116,7 +117,7 @@ class PreTokenizerReader {
 };
 
 // The members of the model that are off in byte-level tokenizers.
-void check_model(const JsonNode& model) {
+void check_model(const json::JsonNode& model) {
   const std::string& type = model["type"].string();
   if (type != "BPE") refuse_type(model, type);
   if (model["byte_fallback"].boolean_or(false)) {
@@ -126,7 +127,7 @@ void check_model(const JsonNode& model) {
     if (!model[name].is_null()) model[name].unsupported("only null is supported");
   }
   for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const JsonNode node = model[name];
+    const json::JsonNode node = model[name];
     if (!node.is_null() && !node.string().empty()) refuse_type(node, node.string());
   }
 }
@@ -138,9 +139,9 @@ TokenizerParts parse_tokenizer(std::string_view bytes, const std::string& file) 
   if (bytes.size() > std::numeric_limits<std::int32_t>::max()) {
     throw Error(ErrorCode::kUnsupported, file + ": more than 2 GiB");
   }
-  const Json json = parse_json(bytes, file);
-  const JsonNode root(json, file);
-  const JsonNode model = root["model"];
+  const json::Json json = json::parse_json(bytes, file);
+  const json::JsonNode root(json, file);
+  const json::JsonNode model = root["model"];
   check_model(model);
   check_post_processor(root["post_processor"]);
   check_decoder(root["decoder"]);

@@ -6,17 +6,17 @@
 #include <optional>
 #include <utility>
 
+#include "json/quoted.h"
 #include "text/byte_level.h"
-#include "text/quoted.h"
 
 namespace deepinfer::text {
 namespace {
 
-std::vector<AddedToken> read_added(const JsonNode& list) {
+std::vector<AddedToken> read_added(const json::JsonNode& list) {
   std::vector<AddedToken> added;
   if (list.is_null()) return added;
   for (std::size_t i = 0; i < list.array().size(); ++i) {
-    const JsonNode node = list[i];
+    const json::JsonNode node = list[i];
     const std::int64_t id = node["id"].integer();
     if (id < 0 || id > std::numeric_limits<std::int32_t>::max()) {
       node["id"].bad("expected a token id, found " + std::to_string(id));
@@ -36,22 +36,22 @@ class IdList {
  public:
   explicit IdList(std::size_t most) : written_(most) {}
 
-  void set(std::int64_t id, std::string_view written, const JsonNode& list) {
+  void set(std::int64_t id, std::string_view written, const json::JsonNode& list) {
     // With more ids than tokens there must be a gap, so the bound needs no second look.
     if (id < 0 || static_cast<std::size_t>(id) >= written_.size()) {
       list.bad("expected ids without gaps, found " + std::to_string(id) + " for token " +
-               in_quotes(written));
+               json::in_quotes(written));
     }
     std::optional<std::string_view>& slot = written_[static_cast<std::size_t>(id)];
     if (slot && *slot != written) {
-      list.bad("id " + std::to_string(id) + " is given to both " + in_quotes(*slot) + " and " +
-               in_quotes(written));
+      list.bad("id " + std::to_string(id) + " is given to both " + json::in_quotes(*slot) +
+               " and " + json::in_quotes(written));
     }
     num_ids_ += slot ? 0 : 1;
     slot = written;
   }
 
-  std::vector<std::string_view> finish(const JsonNode& list) const {
+  std::vector<std::string_view> finish(const json::JsonNode& list) const {
     std::vector<std::string_view> written;
     for (std::size_t id = 0; id < num_ids_; ++id) {
       if (!written_[id]) list.bad("expected ids without gaps, found none of " + std::to_string(id));
@@ -71,7 +71,7 @@ struct Pair {
 };
 
 // Both spellings of a merge: "a b" and ["a", "b"].
-std::optional<Pair> pair_of(const Json& merge) {
+std::optional<Pair> pair_of(const json::Json& merge) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
     return Pair{merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>()};
   }
@@ -95,7 +95,7 @@ ByteTokens byte_tokens_of(const Vocabulary& vocabulary) {
 }
 
 // One name, one id: over both lists.
-void check_added_names(const Vocabulary& vocabulary, const JsonNode& added_tokens) {
+void check_added_names(const Vocabulary& vocabulary, const json::JsonNode& added_tokens) {
   std::unordered_map<std::string_view, std::int32_t> ids;
   for (const AddedToken& token : vocabulary.added) {
     const auto in_vocab = vocabulary.ids.find(token.content);
@@ -103,7 +103,7 @@ void check_added_names(const Vocabulary& vocabulary, const JsonNode& added_token
                                    ? ids.emplace(token.content, token.id).first->second
                                    : in_vocab->second;
     if (other != token.id) {
-      added_tokens.bad("token " + in_quotes(token.content) + " has both id " +
+      added_tokens.bad("token " + json::in_quotes(token.content) + " has both id " +
                        std::to_string(other) + " and id " + std::to_string(token.id));
     }
   }
@@ -111,15 +111,15 @@ void check_added_names(const Vocabulary& vocabulary, const JsonNode& added_token
 
 }  // namespace
 
-Vocabulary read_vocabulary(const JsonNode& vocab, const JsonNode& added_tokens) {
+Vocabulary read_vocabulary(const json::JsonNode& vocab, const json::JsonNode& added_tokens) {
   Vocabulary vocabulary;
   vocabulary.added = read_added(added_tokens);
-  const auto& members = vocab.object().get_ref<const Json::object_t&>();
+  const auto& members = vocab.object().get_ref<const json::Json::object_t&>();
   IdList list(members.size() + vocabulary.added.size());
   vocabulary.ids.reserve(members.size());
   for (const auto& [written, value] : members) {
-    const std::optional<std::int64_t> id = integer_of(value);
-    if (!id) vocab.bad("expected an integer for token " + in_quotes(written));
+    const std::optional<std::int64_t> id = json::integer_of(value);
+    if (!id) vocab.bad("expected an integer for token " + json::in_quotes(written));
     list.set(*id, written, vocab);
     vocabulary.ids.emplace(written, static_cast<std::int32_t>(*id));
   }
@@ -149,8 +149,8 @@ TokenTable make_token_table(const Vocabulary& vocabulary) {
   return table;
 }
 
-Bpe read_bpe(const JsonNode& merges, const Vocabulary& vocabulary) {
-  const Json& list = merges.array();
+Bpe read_bpe(const json::JsonNode& merges, const Vocabulary& vocabulary) {
+  const json::Json& list = merges.array();
   MergeTable table(list.size());
   std::uint32_t rank = 0;
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -159,19 +159,19 @@ Bpe read_bpe(const JsonNode& merges, const Vocabulary& vocabulary) {
       continue;
     }
     const std::optional<Pair> pair = pair_of(list[i]);
-    if (!pair) merges[i].bad("expected two tokens, found " + in_quotes(list[i].dump()));
+    if (!pair) merges[i].bad("expected two tokens, found " + json::in_quotes(list[i].dump()));
     const auto id_of = [&](std::string_view token) {
       const auto found = vocabulary.ids.find(token);
       if (found == vocabulary.ids.end()) {
-        merges[i].bad("token " + in_quotes(token) + " is not in the vocabulary");
+        merges[i].bad("token " + json::in_quotes(token) + " is not in the vocabulary");
       }
       return found->second;
     };
     const std::string joined = std::string(pair->left).append(pair->right);
     const Merge merge{id_of(pair->left), id_of(pair->right), id_of(joined)};
     if (!table.insert(merge, rank++)) {
-      merges[i].bad("the merge of " + in_quotes(pair->left) + " and " + in_quotes(pair->right) +
-                    " is listed twice");
+      merges[i].bad("the merge of " + json::in_quotes(pair->left) + " and " +
+                    json::in_quotes(pair->right) + " is listed twice");
     }
   }
   return Bpe(byte_tokens_of(vocabulary), std::move(table));

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "json/json_node.h"
 #include "text/bpe.h"
-#include "text/json_node.h"
 #include "text/token_table.h"
 
 namespace deepinfer::text {
@@ -28,11 +28,11 @@ struct Vocabulary {
 };
 
 /// Reads both lists of tokens; together they have the ids 0 to num_tokens - 1, each once.
-Vocabulary read_vocabulary(const JsonNode& vocab, const JsonNode& added_tokens);
+Vocabulary read_vocabulary(const json::JsonNode& vocab, const json::JsonNode& added_tokens);
 
 TokenTable make_token_table(const Vocabulary& vocabulary);
 
 /// Reads the merges, in order of rank.
-Bpe read_bpe(const JsonNode& merges, const Vocabulary& vocabulary);
+Bpe read_bpe(const json::JsonNode& merges, const Vocabulary& vocabulary);
 
 }  // namespace deepinfer::text

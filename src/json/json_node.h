@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-namespace deepinfer::text {
+namespace deepinfer::json {
 
 using Json = nlohmann::json;
 
@@ -62,4 +62,4 @@ class JsonNode {
   std::string path_;
 };
 
-}  // namespace deepinfer::text
+}  // namespace deepinfer::json

@@ -1,5 +1,5 @@
 // JSON values that can name themselves.
-#include "text/json_node.h"
+#include "json/json_node.h"
 
 #include <fstream>
 #include <iterator>
@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "deepinfer/error.h"
-#include "text/quoted.h"
+#include "json/quoted.h"
 
-namespace deepinfer::text {
+namespace deepinfer::json {
 namespace {
 
 const Json& null_value() {
@@ -108,4 +108,4 @@ void JsonNode::expected(std::string_view type) const {
   bad("expected " + std::string(type) + ", found " + describe(*value_));
 }
 
-}  // namespace deepinfer::text
+}  // namespace deepinfer::json

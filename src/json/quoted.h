@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace deepinfer::text {
+namespace deepinfer::json {
 
 /// `name` in quotes, fit for a message of one line: control characters become '?' and what is too
 /// long is cut, between characters.
@@ -24,4 +24,4 @@ inline std::string in_quotes(std::string_view name) {
   return out + (is_long ? "...\"" : "\"");
 }
 
-}  // namespace deepinfer::text
+}  // namespace deepinfer::json
