@@ -11,9 +11,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "deepinfer/checkpoint.h"
 #include "deepinfer/error.h"
-#include "deepinfer/weight_map.h"
+#include "models/loader.h"
 #include "models/registry.h"
 #include "ops/gemm.h"
 #include "ops/transformer.h"
@@ -96,76 +95,17 @@ struct Weights {
   Weight head;             // [vocabulary, hidden]
 };
 
-/// Finds the tensors of the model by name and checks their shapes.
-class Loader {
- public:
-  Loader(const Checkpoint& checkpoint, const WeightMap& map) : checkpoint_(checkpoint), map_(map) {}
-
-  Weight linear(const std::string& name, std::int64_t n, std::int64_t k) const {
-    const MappedWeight& w = map_.at(name);
-    if (w.view.n != n || w.view.k != k) {
-      throw Error(ErrorCode::kBadInput,
-                  fmt::format("{}: tensor '{}': expected [{}, {}] by config.json, found [{}, {}]",
-                              w.codes->file.string(), w.codes->name, n, k, w.view.n, w.view.k));
-    }
-    try {
-      return Weight::prepare(w.view, name);
-    } catch (const Error& error) {  // what a caller may not pass is bad input when a file says it
-      throw Error(ErrorCode::kBadInput,
-                  fmt::format("{}: {}", w.codes->file.string(), error.what()));
-    }
-  }
-
-  /// A bf16 vector, copied: it is small and may lie at an odd address.
-  std::vector<Bf16> vector(const std::string& name, std::int64_t size) const {
-    const Tensor& t = checkpoint_.at(name);
-    if (t.view.dtype != DType::kBf16 || t.view.shape != std::vector<std::int64_t>{size}) {
-      throw Error(ErrorCode::kBadInput,
-                  fmt::format("{}: tensor '{}': expected BF16 [{}], found {} {}", t.file.string(),
-                              name, size, dtype_name(t.view.dtype), shape_string(t.view.shape)));
-    }
-    std::vector<Bf16> out(static_cast<std::size_t>(size));
-    std::memcpy(out.data(), t.view.data, out.size() * sizeof(Bf16));
-    return out;
-  }
-
-  const std::byte* embedding(const std::string& name, std::int64_t n, std::int64_t k) const {
-    const Tensor& t = checkpoint_.at(name);
-    if (t.view.dtype != DType::kBf16 || t.view.shape != std::vector<std::int64_t>{n, k}) {
-      throw Error(
-          ErrorCode::kBadInput,
-          fmt::format("{}: tensor '{}': expected BF16 [{}, {}], found {} {}", t.file.string(), name,
-                      n, k, dtype_name(t.view.dtype), shape_string(t.view.shape)));
-    }
-    return t.view.data;
-  }
-
- private:
-  const Checkpoint& checkpoint_;
-  const WeightMap& map_;
-};
-
 Weights load_weights(const Checkpoint& checkpoint, const Hyper& h) {
-  const WeightMap map = WeightMap::build(checkpoint);
-  if (!map.problems().empty()) {
-    const MapProblem& first = map.problems().front();
-    throw Error(ErrorCode::kBadInput,
-                fmt::format("{}: tensor '{}': {}{}", checkpoint.directory().string(), first.tensor,
-                            first.reason,
-                            map.problems().size() > 1
-                                ? fmt::format(" (and {} more)", map.problems().size() - 1)
-                                : ""));
-  }
-  const Loader load(checkpoint, map);
+  const Loader load(checkpoint);
   const std::int64_t q_size = h.heads * h.head_dim;
   const std::int64_t kv_size = h.kv_heads * h.head_dim;
   Weights w;
-  w.embedding = load.embedding("model.embed_tokens.weight", h.vocabulary, h.hidden);
+  w.embedding = load.bf16_matrix("model.embed_tokens.weight", h.vocabulary, h.hidden);
   for (std::int64_t i = 0; i < h.layers; ++i) {
     const std::string prefix = fmt::format("model.layers.{}.", i);
     Layer layer;
-    layer.input_norm = load.vector(prefix + "input_layernorm.weight", h.hidden);
-    layer.attention_norm = load.vector(prefix + "post_attention_layernorm.weight", h.hidden);
+    layer.input_norm = load.bf16_vector(prefix + "input_layernorm.weight", h.hidden);
+    layer.attention_norm = load.bf16_vector(prefix + "post_attention_layernorm.weight", h.hidden);
     layer.q = load.linear(prefix + "self_attn.q_proj", q_size, h.hidden);
     layer.k = load.linear(prefix + "self_attn.k_proj", kv_size, h.hidden);
     layer.v = load.linear(prefix + "self_attn.v_proj", kv_size, h.hidden);
@@ -175,8 +115,8 @@ Weights load_weights(const Checkpoint& checkpoint, const Hyper& h) {
     layer.down = load.linear(prefix + "mlp.down_proj", h.hidden, h.intermediate);
     w.layers.push_back(std::move(layer));
   }
-  w.norm = load.vector("model.norm.weight", h.hidden);
-  const bool own_head = map.find("lm_head") != nullptr;
+  w.norm = load.bf16_vector("model.norm.weight", h.hidden);
+  const bool own_head = load.has_linear("lm_head");
   if (!own_head && !h.tied) {
     throw Error(
         ErrorCode::kBadInput,

@@ -1,0 +1,58 @@
+#include "models/loader.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "deepinfer/error.h"
+
+namespace deepinfer::models {
+
+Loader::Loader(const Checkpoint& checkpoint)
+    : checkpoint_(checkpoint), map_(WeightMap::build(checkpoint)) {
+  if (map_.problems().empty()) return;
+  const MapProblem& first = map_.problems().front();
+  const std::size_t more = map_.problems().size() - 1;
+  throw Error(ErrorCode::kBadInput,
+              fmt::format("{}: tensor '{}': {}{}", checkpoint.directory().string(), first.tensor,
+                          first.reason, more > 0 ? fmt::format(" (and {} more)", more) : ""));
+}
+
+Weight Loader::linear(const std::string& module, std::int64_t n, std::int64_t k) const {
+  const MappedWeight& w = map_.at(module);
+  if (w.view.n != n || w.view.k != k) {
+    throw Error(ErrorCode::kBadInput,
+                fmt::format("{}: tensor '{}': expected [{}, {}] by config.json, found [{}, {}]",
+                            w.codes->file.string(), w.codes->name, n, k, w.view.n, w.view.k));
+  }
+  try {
+    return Weight::prepare(w.view, module);
+  } catch (const Error& error) {  // what a caller may not pass is bad input when a file says it
+    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}", w.codes->file.string(), error.what()));
+  }
+}
+
+std::vector<std::uint16_t> Loader::bf16_vector(const std::string& name, std::int64_t size) const {
+  std::vector<std::uint16_t> out(static_cast<std::size_t>(size));
+  std::memcpy(out.data(), bf16_tensor(name, {size}).view.data, out.size() * sizeof(out[0]));
+  return out;
+}
+
+const std::byte* Loader::bf16_matrix(const std::string& name, std::int64_t n,
+                                     std::int64_t k) const {
+  return bf16_tensor(name, {n, k}).view.data;
+}
+
+const Tensor& Loader::bf16_tensor(const std::string& name,
+                                  const std::vector<std::int64_t>& shape) const {
+  const Tensor& t = checkpoint_.at(name);
+  if (t.view.dtype != DType::kBf16 || t.view.shape != shape) {
+    throw Error(
+        ErrorCode::kBadInput,
+        fmt::format("{}: tensor '{}': expected BF16 {}, found {} {}", t.file.string(), name,
+                    shape_string(shape), dtype_name(t.view.dtype), shape_string(t.view.shape)));
+  }
+  return t;
+}
+
+}  // namespace deepinfer::models
