@@ -80,8 +80,8 @@ test-torch: build models build/jargon.txt .venv-torch/bin/python
 test-full: test
 	@DEEPINFER_TEST_FULL=1 ctest --test-dir build --output-on-failure -j 1
 
-bench: build models
-	@build/deepinfer bench
+bench: build
+	@build/deepinfer bench gemm --shape v4.1,smollm2 --m 1,4,64
 
 lint: .cache/packages-dev build
 	@tools/lint.sh

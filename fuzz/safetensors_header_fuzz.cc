@@ -2,7 +2,7 @@
 // inside the buffer, none over another, sizes that fit the shape. What it refuses must be refused
 // with one line of printable text.
 //
-//   safetensors_header_fuzz -dict=fuzz/safetensors_header.dict fuzz/corpus/safetensors_header
+//   safetensors_header_fuzz -dict=fuzz/json.dict fuzz/corpus/safetensors_header
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -8,11 +8,8 @@ each=$((seconds / ${#programs[@]}))
 for program in "${programs[@]}"; do
   name=$(basename "$program" _fuzz)
   work=$(mktemp -d)
-  dictionary=()
-  [ -f "fuzz/$name.dict" ] && dictionary=("-dict=fuzz/$name.dict")
-  [ -f fuzz/json.dict ] && dictionary=("-dict=fuzz/json.dict")
   echo "== $program, $each s"
-  "$program" "-max_total_time=$each" -print_final_stats=1 "${dictionary[@]}" "$work" \
+  "$program" "-max_total_time=$each" -print_final_stats=1 -dict=fuzz/json.dict "$work" \
     "fuzz/corpus/$name" 2>&1 | tail -n 6
   rm -rf "$work"
 done
