@@ -14,8 +14,15 @@ namespace {
 
 // Rows of x per kernel call: their arranged values stay in L2 while all of w passes by.
 constexpr std::int64_t kMc = 64;
-// Rows of w per kernel call: lanes of kMc x kNc outputs are 64 KiB.
-constexpr std::int64_t kNc = 16;
+// Outputs per kernel call: their lanes are at most 64 KiB.
+constexpr std::int64_t kMaxOutputs = 1024;
+// Rows of w per kernel call are a multiple of this.
+constexpr std::int64_t kNcUnit = 16;
+
+std::int64_t rows_of_w_per_call(std::int64_t m) {
+  constexpr std::int64_t kMaxNc = 64;  // more only delays the first store
+  return std::min(kMaxNc, kMaxOutputs / std::min(m, kMc) / kNcUnit * kNcUnit);
+}
 
 /// One task with what was decided for it.
 struct Plan {
@@ -72,10 +79,11 @@ struct Scratch {
 void run_columns(const Plan& plan, const kernels::RowKernels& rows, std::int64_t m, Share share,
                  const Scratch& scratch) {
   const Weight& w = *plan.task->w;
+  const std::int64_t most = rows_of_w_per_call(m);
   for (std::int64_t m0 = 0; m0 < m; m0 += kMc) {
     const std::int64_t mc = std::min(kMc, m - m0);
     for (std::int64_t n0 = share.begin; n0 < share.end;) {
-      const std::int64_t nc = weights::rows_per_call(w, n0, std::min(kNc, share.end - n0));
+      const std::int64_t nc = weights::rows_per_call(w, n0, std::min(most, share.end - n0));
       const weights::ScaleRows scales =
           weights::scale_rows(w, n0, nc, *plan.kernel->arrangement, scratch.scales);
       kernels::GemmArgs args = {};
@@ -140,11 +148,11 @@ void gemm(const Context& context, GemmWorkspace& workspace, const MatrixView& x,
       arranged.buffer.reserve(m * arranged.stride);
     }
     plans[i] = {&tasks[i], &kernel, arranged.buffer.data(), arranged.stride};
-    scale_bytes = std::max(scale_bytes, weights::scale_scratch_bytes(w, kNc));
+    scale_bytes = std::max(scale_bytes, weights::scale_scratch_bytes(w, rows_of_w_per_call(m)));
   }
 
   if (workspace.threads_.size() < num_threads) workspace.threads_.resize(num_threads);
-  const std::int64_t outputs = std::min(m, kMc) * kNc;
+  const std::int64_t outputs = std::min(m, kMc) * rows_of_w_per_call(m);
   for (GemmWorkspace::PerThread& t : workspace.threads_) {
     t.row.reserve(x.columns * 2);
     t.acc.reserve(outputs * kernels::kLanes * 4);
@@ -165,7 +173,7 @@ void gemm(const Context& context, GemmWorkspace& workspace, const MatrixView& x,
     const GemmWorkspace::PerThread& t = workspace.threads_[static_cast<std::size_t>(thread)];
     const Scratch scratch = {t.acc.as<float>(), t.values.as<float>(), t.scales.data()};
     for (std::size_t i = 0; i < tasks.size(); ++i) {
-      const Share share = share_of(tasks[i].w->n(), kNc, thread, context.num_threads());
+      const Share share = share_of(tasks[i].w->n(), kNcUnit, thread, context.num_threads());
       run_columns(plans[i], rows, m, share, scratch);
     }
   };
