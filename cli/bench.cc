@@ -86,7 +86,15 @@ struct BenchOptions {
 class ColdFile {
  public:
   explicit ColdFile(std::int64_t bytes) : bytes_(bytes) {
-    std::string name = (std::filesystem::temp_directory_path() / "deepinfer-bench-XXXXXX").string();
+    const std::filesystem::path folder = std::filesystem::temp_directory_path();
+    const std::uintmax_t free = std::filesystem::space(folder).available;
+    if (static_cast<std::uintmax_t>(bytes) > free / 2) {
+      throw Error(ErrorCode::kIo,
+                  fmt::format("bench: {:.1f} GB needed for weights in {} (TMPDIR), {:.1f} GB free",
+                              static_cast<double>(bytes) * 1e-9, folder.string(),
+                              static_cast<double>(free) * 1e-9));
+    }
+    std::string name = (folder / "deepinfer-bench-XXXXXX").string();
     const int file = ::mkstemp(name.data());
     if (file < 0) throw Error(ErrorCode::kIo, name + ": " + std::strerror(errno));
     ::unlink(name.c_str());
@@ -316,7 +324,10 @@ int run(const BenchOptions& o) {
 void add_bench(CLI::App& app, Command& command) {
   CLI::App* bench = app.add_subcommand("bench", "Measure rates beside the roofs of the machine");
   bench->require_subcommand(1);
-  CLI::App* sub = bench->add_subcommand("gemm", "linear() on cold weights in a mapped file");
+  CLI::App* sub = bench->add_subcommand(
+      "gemm",
+      "linear() on cold weights in a temporary file in TMPDIR (up to 2 GB, more for larger "
+      "matrices)");
   auto o = std::make_shared<BenchOptions>();
   sub->add_option("--format", o->formats, "bf16, fp8-32x32, fp8-128x128, mxfp8, mxfp4")
       ->delimiter(',')

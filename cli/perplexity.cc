@@ -14,8 +14,11 @@
 #include "commands.h"
 #include "deepinfer/error.h"
 #include "deepinfer/version.h"
+#include "interrupt.h"
 #include "model_options.h"
+#include "note.h"
 #include "progress.h"
+#include "read.h"
 
 namespace deepinfer::cli {
 namespace {
@@ -29,21 +32,18 @@ struct PerplexityOptions {
 };
 
 std::string read_text(const std::string& file) {
-  const auto refuse = [&](const char* why) {
-    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}", file, why));
-  };
-  std::FILE* stream = std::fopen(file.c_str(), "rb");
-  if (stream == nullptr) refuse(std::strerror(errno));
-  std::string text;
-  char buffer[1 << 16];
-  errno = 0;
-  for (std::size_t size = 0; (size = std::fread(buffer, 1, sizeof(buffer), stream)) > 0;) {
-    text.append(buffer, size);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(file.c_str(), "rb"),
+                                                               std::fclose);
+  if (!stream) {
+    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}", file, std::strerror(errno)));
   }
-  const int error = std::ferror(stream) != 0 ? errno : 0;
-  std::fclose(stream);
-  if (error != 0) refuse(std::strerror(error));
-  if (text.empty()) refuse("is empty");
+  std::string text = read_stream(file, stream.get());
+  if (text.empty()) throw Error(ErrorCode::kBadInput, file + ": is empty");
+  if (const auto at = first_invalid_utf8(text)) {
+    throw Error(ErrorCode::kBadInput,
+                fmt::format("{}: byte {}: expected UTF-8, found 0x{:02x}", file, *at,
+                            static_cast<unsigned char>(text[*at])));
+  }
   return text;
 }
 
@@ -58,6 +58,7 @@ int run(const PerplexityOptions& o) {
 
   const auto session = model->new_session(context, o.context);
   Progress progress("perplexity", wanted);
+  const Interrupts interrupts;
   const auto start = std::chrono::steady_clock::now();
   double total = 0.0;
   for (std::int64_t done = 0; done < wanted;) {
@@ -69,6 +70,11 @@ int run(const PerplexityOptions& o) {
       total += loss;
     done += static_cast<std::int64_t>(count);
     progress.update(done);
+    if (Interrupts::seen()) {
+      progress.finish();
+      note("deepinfer: interrupted after {} of {} predictions\n", done, wanted);
+      return kInterrupted;
+    }
   }
   progress.finish();
   const double seconds =

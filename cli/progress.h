@@ -1,7 +1,6 @@
 // A progress bar on stderr, only where somebody can see it move.
 #pragma once
 
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+
+#include "note.h"
 
 namespace deepinfer::cli {
 
@@ -29,14 +30,13 @@ class Progress {
     constexpr std::int64_t kWidth = 40;
     const double part = total_ > 0 ? static_cast<double>(done) / static_cast<double>(total_) : 1.0;
     const auto filled = static_cast<std::int64_t>(std::clamp(part, 0.0, 1.0) * kWidth);
-    fmt::print(stderr, "\r{} [{}{}] {:3.0f} %", label_, std::string(filled, '#'),
-               std::string(kWidth - filled, '.'), 100.0 * part);
-    std::fflush(stderr);
+    note("\r{} [{}{}] {:3.0f} %", label_, std::string(filled, '#'),
+         std::string(kWidth - filled, '.'), 100.0 * part);
     open_ = true;
   }
 
   void finish() {
-    if (open_) fmt::print(stderr, "\n");
+    if (open_) note("\n");
     open_ = false;
   }
 

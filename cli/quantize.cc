@@ -10,7 +10,9 @@
 #include "commands.h"
 #include "deepinfer/error.h"
 #include "deepinfer/version.h"
+#include "interrupt.h"
 #include "model_options.h"
+#include "note.h"
 #include "progress.h"
 
 namespace deepinfer::cli {
@@ -24,12 +26,6 @@ struct QuantizeArguments {
   int threads = 0;
   bool json = false;
 };
-
-volatile std::sig_atomic_t interrupted = 0;
-
-/// Ends the work in an orderly way, so that the partial folder is removed. It stays in place:
-/// `timeout` and some shells send the same signal twice.
-void on_interrupt(int) { interrupted = 1; }
 
 /// Thrown by the progress callback after a signal.
 struct Interrupted {};
@@ -84,12 +80,11 @@ int quantize_command(const QuantizeArguments& arguments) {
   constexpr std::int64_t kParts = 1000;
   Progress progress("quantize", kParts);
   options.progress = [&](std::uint64_t done, std::uint64_t total) {
-    if (interrupted != 0) throw Interrupted{};
+    if (Interrupts::seen()) throw Interrupted{};
     const double part = static_cast<double>(done) / static_cast<double>(std::max(total, done));
     progress.update(static_cast<std::int64_t>(part * kParts));
   };
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
+  const Interrupts interrupts;
   // With the signal ignored, a limit on the size of files is an error like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   const auto start = std::chrono::steady_clock::now();
@@ -98,7 +93,7 @@ int quantize_command(const QuantizeArguments& arguments) {
     report = quantize(context, arguments.in, arguments.out, options);
   } catch (const Interrupted&) {
     progress.finish();
-    fmt::print(stderr, "deepinfer: interrupted, nothing was written\n");
+    note("deepinfer: interrupted, nothing was written\n");
     return kInterrupted;
   }
   progress.finish();

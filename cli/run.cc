@@ -1,20 +1,23 @@
 // deepinfer run: a prompt in, text out.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <fstream>
-#include <iostream>
-#include <iterator>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "deepinfer/error.h"
 #include "deepinfer/version.h"
+#include "interrupt.h"
 #include "memory.h"
 #include "model_options.h"
+#include "note.h"
+#include "progress.h"
+#include "read.h"
 
 namespace deepinfer::cli {
 namespace {
@@ -31,14 +34,6 @@ struct RunOptions {
   std::int64_t max_tokens = 256;
   SamplingOptions sampling;
 };
-
-volatile std::sig_atomic_t interrupted = 0;
-
-/// The first Ctrl-C ends the text after the current token; the second ends the process.
-void on_interrupt(int) {
-  interrupted = 1;
-  std::signal(SIGINT, SIG_DFL);
-}
 
 /// FNV-1a over the bits of all logits: equal on two machines exactly when all bits are (but for
 /// collisions).
@@ -64,6 +59,10 @@ class LogitsFile {
  public:
   explicit LogitsFile(const std::string& path) : path_(path) {
     if (path.empty()) return;
+    // Never over an existing file: it could be the model.
+    if (std::filesystem::exists(path)) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("--logits: {}: already exists", path));
+    }
     file_.open(path, std::ios::binary);
     check();
   }
@@ -105,8 +104,10 @@ struct Outcome {
 
 std::vector<std::int32_t> encode_prompt(const RunOptions& o, const Tokenizer& tokenizer) {
   std::string text = o.prompt;
-  if (text == "-") {
-    text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  if (text == "-") text = read_stream("--prompt -", stdin);
+  if (text.empty()) throw Error(ErrorCode::kInvalidArgument, "--prompt: is empty");
+  if (const auto at = first_invalid_utf8(text)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--prompt: byte {} is not UTF-8", *at));
   }
   if (o.raw) return tokenizer.encode(text, true);
   const ChatTemplate chat = ChatTemplate::from_directory(o.model.path);
@@ -114,6 +115,20 @@ std::vector<std::int32_t> encode_prompt(const RunOptions& o, const Tokenizer& to
   if (!o.system.empty()) messages.push_back({"system", o.system});
   messages.push_back({"user", text});
   return tokenizer.encode(chat.apply(messages), true);
+}
+
+/// Feeds the prompt in parts (which changes no bit), so that Ctrl-C is heard between them and a
+/// long prompt shows its progress.
+std::span<const float> feed_prompt(Session& session, std::span<const std::int32_t> ids) {
+  constexpr std::size_t kPart = 128;
+  Progress progress("prompt", static_cast<std::int64_t>(ids.size()));
+  std::span<const float> logits;
+  for (std::size_t begin = 0; begin < ids.size() && !Interrupts::seen(); begin += kPart) {
+    const std::size_t count = std::min(kPart, ids.size() - begin);
+    logits = session.feed(ids.subspan(begin, count));
+    if (ids.size() > kPart) progress.update(static_cast<std::int64_t>(begin + count));
+  }
+  return logits;
 }
 
 /// Feeds the prompt, then token after token; `emit` gets whole characters.
@@ -127,8 +142,12 @@ void generate(const RunOptions& o, const Model& model, Session& session, const T
   };
   const auto& end_ids = model.info().end_ids;
   auto start = std::chrono::steady_clock::now();
-  std::span<const float> logits = session.feed(out.prompt_ids);
+  std::span<const float> logits = feed_prompt(session, out.prompt_ids);
   out.prompt_seconds = seconds_since(start);
+  if (Interrupts::seen()) {
+    out.stop = "interrupted";
+    return;
+  }
   start = std::chrono::steady_clock::now();
   while (true) {
     if (o.digest) out.digest.add(logits);
@@ -140,7 +159,7 @@ void generate(const RunOptions& o, const Model& model, Session& session, const T
     }
     out.ids.push_back(id);
     write(characters.push(tokenizer.token_bytes(id)));
-    if (interrupted != 0) {
+    if (Interrupts::seen()) {
       out.stop = "interrupted";
     } else if (static_cast<std::int64_t>(out.ids.size()) == o.max_tokens) {
       out.stop = "max tokens";
@@ -193,18 +212,21 @@ nlohmann::json to_json(const Outcome& out, const Model& model, const Session& se
 void print_summary(const Outcome& out, const Model& model, const Context& context, bool digest) {
   const double bytes = static_cast<double>(model.info().decode_weight_bytes);
   const double rate = per_second(out.decode_steps, out.decode_seconds);
-  fmt::print(stderr, "\n[{} prompt tokens, {:.1f}/s; {} generated, {:.1f}/s; stopped: {}]\n",
-             out.prompt_ids.size(),
-             per_second(static_cast<std::int64_t>(out.prompt_ids.size()), out.prompt_seconds),
-             out.ids.size(), rate, out.stop);
-  fmt::print(stderr, "[{:.1f} MB of weights per token, {:.2f} GB/s; {} threads, {}]\n",
-             bytes * 1e-6, rate * bytes * 1e-9, context.num_threads(), isa_name(context.isa()));
-  if (digest) fmt::print(stderr, "[logits digest {}]\n", out.digest.text());
+  note("\n[{} prompt tokens, {:.1f}/s; {} generated, {:.1f}/s; stopped: {}]\n",
+       out.prompt_ids.size(),
+       per_second(static_cast<std::int64_t>(out.prompt_ids.size()), out.prompt_seconds),
+       out.ids.size(), rate, out.stop);
+  note("[{:.1f} MB of weights per token, {:.2f} GB/s; {} threads, {}]\n", bytes * 1e-6,
+       rate * bytes * 1e-9, context.num_threads(), isa_name(context.isa()));
+  if (digest) note("[logits digest {}]\n", out.digest.text());
 }
 
 int run(RunOptions o) {
   if (o.chat && o.raw)
     throw Error(ErrorCode::kInvalidArgument, "--chat and --raw exclude each other");
+  if (o.raw && !o.system.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--raw and --system exclude each other");
+  }
   const Sampler check_sampling(o.sampling);  // before anything is loaded
   const Context context = o.model.context();
   const std::unique_ptr<Model> model = o.model.open_model();
@@ -222,7 +244,7 @@ int run(RunOptions o) {
   }
   const auto session = model->new_session(context, std::min(longest, prompt_size + o.max_tokens));
   LogitsFile logits(o.logits);
-  std::signal(SIGINT, on_interrupt);
+  const Interrupts interrupts;
   generate(
       o, *model, *session, tokenizer,
       [&](const std::string& piece) {
@@ -231,7 +253,6 @@ int run(RunOptions o) {
         std::fflush(stdout);
       },
       logits, out);
-  std::signal(SIGINT, SIG_DFL);
   if (o.json) {
     fmt::print("{}\n", to_json(out, *model, *session, tokenizer, context, o.digest).dump(2));
   } else {

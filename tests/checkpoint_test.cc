@@ -28,6 +28,8 @@ using testing::write_file;
 using testing::write_index;
 
 constexpr const char* kIndexName = "model.safetensors.index.json";
+constexpr const char* kFirst = "first.safetensors";
+constexpr const char* kSecond = "second.safetensors";
 constexpr const char* kShard1 = "model-00001-of-00003.safetensors";
 constexpr const char* kShard2 = "model-00002-of-00003.safetensors";
 constexpr const char* kShard3 = "model-00003-of-00003.safetensors";
@@ -110,27 +112,36 @@ TEST(checkpoint, moved_checkpoint_keeps_its_views) {
 
 TEST(checkpoint, folder_without_index_joins_its_files) {
   TempDir dir;
-  write_shard(dir.path() / kShard2, {"b"}, 2);
-  write_shard(dir.path() / kShard1, {"a", "c"}, 1);
+  write_shard(dir.path() / kSecond, {"b"}, 2);
+  write_shard(dir.path() / kFirst, {"a", "c"}, 1);
   write_file(dir.path() / "config.json", "{}");
   fs::create_directory(dir.path() / "folder.safetensors");
   const Checkpoint checkpoint = Checkpoint::open(dir.path());
   EXPECT_EQ(checkpoint.tensors().size(), 3u);
   EXPECT_EQ(*checkpoint.at("b").view.data, std::byte{2});
-  EXPECT_EQ(checkpoint.files(),
-            (std::vector<fs::path>{dir.path() / kShard1, dir.path() / kShard2}));
-  EXPECT_EQ(checkpoint.metadata().at("from"), kShard1);
+  EXPECT_EQ(checkpoint.files(), (std::vector<fs::path>{dir.path() / kFirst, dir.path() / kSecond}));
+  EXPECT_EQ(checkpoint.metadata().at("from"), kFirst);
   EXPECT_EQ(checkpoint.file_bytes(),
-            fs::file_size(dir.path() / kShard1) + fs::file_size(dir.path() / kShard2));
+            fs::file_size(dir.path() / kFirst) + fs::file_size(dir.path() / kSecond));
+}
+
+TEST(checkpoint, numbered_files_without_index_must_all_be_there) {
+  TempDir dir;
+  write_shard(dir.path() / kShard1, {"a"});
+  write_shard(dir.path() / kShard2, {"b"});
+  EXPECT_REFUSED(dir.path(), "of-00003");
+  EXPECT_REFUSED(dir.path(), "2 found");
+  write_shard(dir.path() / "model-00003-of-00003.safetensors", {"c"});
+  EXPECT_EQ(Checkpoint::open(dir.path()).tensors().size(), 3u);
 }
 
 TEST(checkpoint, same_name_in_two_files_is_refused) {
   TempDir dir;
-  write_shard(dir.path() / kShard1, {"a", "b"});
-  write_shard(dir.path() / kShard2, {"b"});
+  write_shard(dir.path() / kFirst, {"a", "b"});
+  write_shard(dir.path() / kSecond, {"b"});
   EXPECT_REFUSED(dir.path(), "tensor \"b\"");
-  EXPECT_REFUSED(dir.path(), kShard1);
-  EXPECT_REFUSED(dir.path(), kShard2);
+  EXPECT_REFUSED(dir.path(), kFirst);
+  EXPECT_REFUSED(dir.path(), kSecond);
 }
 
 TEST(checkpoint, folder_without_checkpoint_is_refused) {

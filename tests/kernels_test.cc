@@ -90,6 +90,39 @@ INSTANTIATE_TEST_SUITE_P(formats, kernels_test, testing::ValuesIn(test::kFormatC
                            return name;
                          });
 
+/// One pair of bf16 products next to the smallest normal number. The odd product, 2^-126, comes
+/// first; then the even one is taken away. Rounded to 24 bits with unbounded exponent, 2^-126 -
+/// 2^-150 is below 2^-126 and becomes zero, though rounding to a subnormal's bits would lift it to
+/// 2^-126; 2^-126 - 2^-152 rounds up to 2^-126 and stays.
+TEST(bf16_flush_test, results_are_flushed_after_rounding_on_every_isa) {
+  const auto bf16_power = [](int exponent) {
+    return static_cast<std::uint16_t>((127 + exponent) << 7);
+  };
+  struct Case {
+    int even_exponent;
+    float expected;
+  };
+  for (const Case& c : {Case{-149, 0.0F}, Case{-150, 0.0F}, Case{-152, 0x1p-126F}}) {
+    std::vector<std::uint16_t> codes(32, 0);
+    codes[1] = bf16_power(-60);
+    codes[0] = static_cast<std::uint16_t>(bf16_power(c.even_exponent + 76) | 0x8000);
+    std::vector<std::uint16_t> x(32, 0);
+    x[1] = bf16_power(-66);
+    x[0] = bf16_power(-76);
+    WeightView view;
+    view.codes = codes.data();
+    view.n = 1;
+    view.k = 32;
+    const Weight w = Weight::prepare(view, "w");
+    for (const Isa isa : usable_isas()) {
+      const Context context({.num_threads = 1, .isa = isa});
+      float y = -1.0F;
+      linear(context, {x.data(), FloatType::kBf16, 1, 32, 0}, w, {&y, FloatType::kF32, 1, 1, 0});
+      EXPECT_EQ(y, c.expected) << isa_name(isa) << " 2^" << c.even_exponent;
+    }
+  }
+}
+
 TEST(registry_test, names_follow_the_grammar_and_are_unique) {
   std::vector<std::string> seen;
   for (const kernels::IsaTable* table : kernels::isa_tables()) {

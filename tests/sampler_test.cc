@@ -6,6 +6,9 @@
 
 #include "deepinfer/error.h"
 #include "deepinfer/text.h"
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 namespace deepinfer {
 namespace {
@@ -63,6 +66,17 @@ TEST(sampler_test, a_seed_repeats_and_seeds_differ) {
   EXPECT_EQ(std::vector<std::int32_t>(all.begin(), all.begin() + 8),
             (std::vector<std::int32_t>{3, 3, 0, 3, 3, 3, 2, 3}));
 }
+
+#if defined(__x86_64__)
+TEST(sampler_test, the_callers_rounding_mode_changes_nothing) {
+  const auto expected = draw({.temperature = 1.0F, .seed = 3}, 500);
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(0x7F80);  // toward zero
+  const auto got = draw({.temperature = 1.0F, .seed = 3}, 500);
+  _mm_setcsr(before);
+  EXPECT_EQ(got, expected);
+}
+#endif
 
 TEST(sampler_test, options_out_of_range_are_refused) {
   const float nan = std::nanf("");

@@ -39,10 +39,11 @@ enum class Activations : std::uint8_t {
 
 /// y = x . w^T (+ bias). x [m, k], w [n, k], y [m, n], bias [n] or null.
 ///
-/// Bits do not depend on threads, instruction set, m, or the position of a row. A block of x with
-/// NaN, infinity or a magnitude above limit * 2^119 makes its whole row of y NaN.
-/// m = 0 or n = 0 is success and touches nothing. Throws Error(kInvalidArgument) naming the
-/// argument before anything is written; x and y must not overlap.
+/// Bits do not depend on threads, instruction set, m, or the position of a row. When x is
+/// quantized, a block with NaN, infinity or a magnitude above limit * 2^119 makes its whole row of
+/// y NaN. m = 0 or n = 0 is success and touches nothing; pointers may then be null. Throws
+/// Error(kInvalidArgument) naming the argument before anything is written; y must overlap neither x
+/// nor bias, and all three are aligned to their elements.
 void linear(const Context& context, const MatrixView& x, const Weight& w,
             const MutableMatrixView& y, Activations activations = Activations::kQuantize224,
             const float* bias = nullptr);

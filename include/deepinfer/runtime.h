@@ -28,6 +28,7 @@ struct ContextOptions {
 ///
 /// Worker threads are pinned to the CPUs of the process; the affinity of calling threads is never
 /// touched. Calls that use one Context at the same time from several threads run one after another.
+/// A child made by fork() has no worker threads: it needs a Context of its own.
 class Context {
  public:
   /// Throws Error(kInvalidArgument) for a value that cannot be read, Error(kUnsupported) for an

@@ -27,8 +27,9 @@ class Tokenizer {
   ~Tokenizer();
 
   /// Token ids of `text` (UTF-8; invalid bytes are encoded as U+FFFD). Added special tokens such as
-  /// "<|im_start|>" are recognised in the text only when `parse_special` is set.
-  /// No begin-of-text token is added.
+  /// "<|im_start|>" are recognised in the text only when `parse_special` is set. Bytes for which
+  /// the vocabulary has no token are left out, as the reference implementation does. No
+  /// begin-of-text token is added.
   std::vector<std::int32_t> encode(std::string_view text, bool parse_special) const;
 
   /// The bytes that a token stands for; a special token gives an empty string unless
@@ -53,6 +54,9 @@ class Tokenizer {
   explicit Tokenizer(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
 };
+
+/// The offset of the first byte that is not part of well-formed UTF-8, or nothing.
+std::optional<std::size_t> first_invalid_utf8(std::string_view text) noexcept;
 
 /// Turns a stream of token bytes into a stream of whole UTF-8 characters.
 class Utf8Stream {
@@ -118,6 +122,8 @@ class Sampler {
   std::int32_t sample(std::span<const float> logits);
 
  private:
+  std::int32_t choose(std::span<const float> logits);
+
   SamplingOptions options_;
   std::uint64_t state_;
   std::vector<std::int32_t> order_;  // scratch

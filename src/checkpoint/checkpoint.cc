@@ -2,6 +2,8 @@
 #include "deepinfer/checkpoint.h"
 
 #include <algorithm>
+#include <charconv>
+#include <map>
 #include <set>
 #include <span>
 #include <utility>
@@ -133,6 +135,7 @@ void Checkpoint::State::open_index(const fs::path& path) {
   std::set<std::string> names;
   for (const auto& [tensor, file] : map) names.insert(file);
   std::vector<fs::path> shards;
+  shards.reserve(names.size());
   for (const std::string& name : names) shards.push_back(directory / name);
   check_shards_exist(shards, path);
   for (const fs::path& shard : shards) check_shard_against_index(add_file(shard), map);
@@ -145,6 +148,32 @@ void Checkpoint::State::open_index(const fs::path& path) {
                                    path_label(path.filename()) + ", not found");
     }
     ++found;
+  }
+}
+
+/// Without an index, names like "model-00001-of-00003.safetensors" still say how many there should
+/// be.
+static void check_series_complete(const std::vector<fs::path>& shards, const fs::path& folder) {
+  static const std::string_view of = "-of-";
+  std::map<std::string, std::pair<int, int>> series;  // what follows "-of-": wanted, found
+  for (const fs::path& shard : shards) {
+    const std::string stem = shard.stem().string();
+    const std::size_t at = stem.rfind(of);
+    if (at == std::string::npos || at < 6 || stem[at - 6] != '-') continue;
+    int wanted = 0;
+    const char* end = stem.data() + stem.size();
+    const auto [stop, error] = std::from_chars(stem.data() + at + of.size(), end, wanted);
+    if (error != std::errc() || stop != end) continue;
+    auto& [all, found] = series[stem.substr(0, at - 5) + "*" + stem.substr(at)];
+    all = wanted;
+    ++found;
+  }
+  for (const auto& [name, counts] : series) {
+    if (counts.first == counts.second) continue;
+    refuse(folder, checkpoint::count_label(static_cast<std::uint64_t>(counts.first), "file") +
+                       " of the series \"" + checkpoint::printable(name) + "\" expected, " +
+                       std::to_string(counts.second) +
+                       " found, and no index: incomplete download?");
   }
 }
 
@@ -161,6 +190,7 @@ void Checkpoint::State::open_folder(const fs::path& path) {
     refuse(path, std::string(kIndexName) +
                      " or a .safetensors file expected, no .safetensors file found");
   }
+  check_series_complete(shards, path);
   for (const fs::path& shard : shards) add_file(shard);
   sort_tensors();
 }

@@ -47,10 +47,24 @@ void fill(Corner corner, Random& random, bool second_half, std::uint16_t* w, std
         w[i] = bf16_with_exponent(random, 107, 41);
         x[i] = bf16_with_exponent(random, 107, 41);
         break;
-      case Corner::kTinyResults:  // products around 2^-126
-        w[i] = bf16_with_exponent(random, 62, 3);
-        x[i] = bf16_with_exponent(random, 62, 3);
+      case Corner::kTinyResults: {
+        // d = +0 and then: the odd product, which is added first, is +-2^-126 or a little more; the
+        // even one has the other sign and is 2^-149 to 2^-153: rounding before or after the flush,
+        // to 24 bits or to those of a subnormal, gives other results.
+        if (!second_half) {
+          w[i] = 0;
+          x[i] = 0;
+          break;
+        }
+        const bool odd = i % 2 == 1;
+        const std::uint32_t u = random.next();
+        const auto sign = static_cast<std::uint16_t>(odd ? (i & 2) << 14 : (~i & 2) << 14);
+        const std::uint32_t exponent = odd ? 67 : 52 - u % 5;  // of w; x has 61 or 53
+        const std::uint32_t mantissa = (u & 0x100U) != 0 ? 0 : (u >> 9) & 3U;
+        w[i] = static_cast<std::uint16_t>((exponent << 7) | mantissa | sign);
+        x[i] = static_cast<std::uint16_t>((odd ? 61U : 53U) << 7);
         break;
+      }
       case Corner::kOverflow: {  // d around -2^127, then products from 2^128 on
         const std::uint32_t exponent = second_half ? 191 : 190;
         const std::uint16_t sign = second_half ? 0 : 0x8000;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "deepinfer/error.h"
 #include "json/json_node.h"
@@ -87,8 +88,11 @@ std::vector<std::int32_t> Config::ids(const char* key) const {
   if (!has(key)) return out;
   const nlohmann::json one = nlohmann::json::array({json_[key]});
   for (const nlohmann::json& id : json_[key].is_array() ? json_[key] : one) {
-    if (!id.is_number_integer()) refuse(key, "token ids");
-    out.push_back(id.get<std::int32_t>());
+    const std::optional<std::int64_t> value = json::integer_of(id);
+    if (!value || *value < 0 || *value > std::numeric_limits<std::int32_t>::max()) {
+      refuse(key, "token ids");
+    }
+    out.push_back(static_cast<std::int32_t>(*value));
   }
   return out;
 }

@@ -46,17 +46,25 @@ Hyper read_hyper(const Config& c) {
   h.layers = c.integer("num_hidden_layers", 1, 4096);
   h.heads = c.integer("num_attention_heads", 1, 65536);
   h.kv_heads = c.integer_or("num_key_value_heads", h.heads, 1, 65536);
+  if (!c.has("head_dim") && h.hidden % h.heads != 0) {
+    c.refuse("head_dim", fmt::format("a number, since {} heads do not divide hidden_size {}",
+                                     h.heads, h.hidden));
+  }
   h.head_dim = c.integer_or("head_dim", h.hidden / h.heads, 2, 65536);
   h.vocabulary = c.integer("vocab_size", 1, kMaxSize);
   h.max_positions = c.integer("max_position_embeddings", 1, std::int64_t{1} << 30);
-  h.eps = static_cast<float>(c.number("rms_norm_eps"));
+  const double eps = c.number("rms_norm_eps");
+  if (!(eps >= 0.0 && eps <= 1.0)) c.refuse("rms_norm_eps", "a number from 0 to 1");
+  h.eps = static_cast<float>(eps);
   h.tied = c.flag_or("tie_word_embeddings", false);
   h.rope_base = c.number_or("rope_theta", 10000.0);
   if (h.heads % h.kv_heads != 0) {
     c.refuse("num_key_value_heads", fmt::format("a divisor of {} attention heads", h.heads));
   }
-  if (h.head_dim % 2 != 0) c.refuse("head_dim", "an even number");
-  if (!(h.rope_base > 1.0)) c.refuse("rope_theta", "a number above 1");
+  if (h.head_dim < 2 || h.head_dim % 2 != 0) {
+    c.refuse("head_dim",
+             fmt::format("an even number (by hidden_size and heads it is {})", h.head_dim));
+  }
   if (c.has("hidden_act") && c.text("hidden_act") != "silu") {
     c.unsupported("hidden_act", "only silu is implemented");
   }
@@ -72,13 +80,16 @@ void read_rope(const Config& c, Hyper& h) {
     if (!c.has(key)) continue;
     const nlohmann::json& rope = c.json()[key];
     if (!rope.is_object()) c.refuse(key, "an object");
-    const char* name = rope.contains("rope_type") ? "rope_type" : "type";
-    if (rope.contains(name) && rope[name] != "default") {
-      c.unsupported(key, "only the default rope_type is implemented");
+    for (const auto& [name, value] : rope.items()) {
+      if (name == "rope_theta") {
+        if (!value.is_number()) c.refuse(key, "a number as rope_theta");
+        h.rope_base = value.get<double>();
+      } else if ((name != "rope_type" && name != "type") || value != "default") {
+        c.unsupported(key, "only the default rope_type, with a rope_theta, is implemented");
+      }
     }
-    const auto theta = rope.find("rope_theta");
-    if (theta != rope.end() && theta->is_number()) h.rope_base = theta->get<double>();
   }
+  if (!(h.rope_base > 1.0 && h.rope_base < 1e30)) c.refuse("rope_theta", "a number above 1");
 }
 
 struct Layer {
@@ -126,6 +137,7 @@ Weights load_weights(const Checkpoint& checkpoint, const Hyper& h) {
   }
   w.head =
       load.linear(own_head && !h.tied ? "lm_head" : "model.embed_tokens", h.vocabulary, h.hidden);
+  load.refuse_unused({"lm_head.weight"});  // a tied model may repeat its embedding
   return w;
 }
 
@@ -209,13 +221,20 @@ class LlamaSession final : public Session {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("losses: {} tokens but {} next ones", tokens.size(), next.size()));
     }
+    check(tokens);
     for (const std::int32_t id : next) check_token(id);
+    const std::int64_t before = position_;
     std::vector<double> out;
-    for (std::size_t begin = 0; begin < tokens.size(); begin += kChunk) {  // bounds the logits
-      const std::size_t rows = std::min<std::size_t>(kChunk, tokens.size() - begin);
-      const auto part = ops::token_losses(context_, feed_all(tokens.subspan(begin, rows)),
-                                          next.subspan(begin, rows));
-      out.insert(out.end(), part.begin(), part.end());
+    try {
+      for (std::size_t begin = 0; begin < tokens.size(); begin += kChunk) {  // bounds the logits
+        const std::size_t rows = std::min<std::size_t>(kChunk, tokens.size() - begin);
+        const auto part = ops::token_losses(context_, feed_all(tokens.subspan(begin, rows)),
+                                            next.subspan(begin, rows));
+        out.insert(out.end(), part.begin(), part.end());
+      }
+    } catch (...) {
+      position_ = before;
+      throw;
     }
     return out;
   }
@@ -392,7 +411,9 @@ void LlamaSession::head(std::int64_t first_row, std::int64_t rows, float* logits
   ops::gemm(context_, gemm_, {normed, FloatType::kBf16, rows, h_.hidden, 0}, model_.activations(),
             std::span(&task, 1));
   for (std::int64_t i = 0; i < rows * h_.vocabulary; ++i) {
-    if (std::isnan(logits[i])) throw Error(ErrorCode::kBadInput, "lm_head: logits became NaN");
+    if (!std::isfinite(logits[i])) {
+      throw Error(ErrorCode::kBadInput, "lm_head: logits became NaN or infinite");
+    }
   }
 }
 

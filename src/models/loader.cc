@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "deepinfer/error.h"
@@ -25,6 +26,8 @@ Weight Loader::linear(const std::string& module, std::int64_t n, std::int64_t k)
                 fmt::format("{}: tensor '{}': expected [{}, {}] by config.json, found [{}, {}]",
                             w.codes->file.string(), w.codes->name, n, k, w.view.n, w.view.k));
   }
+  used_.insert(w.codes->name);
+  if (w.scales != nullptr) used_.insert(w.scales->name);
   try {
     return Weight::prepare(w.view, module);
   } catch (const Error& error) {  // what a caller may not pass is bad input when a file says it
@@ -52,7 +55,18 @@ const Tensor& Loader::bf16_tensor(const std::string& name,
         fmt::format("{}: tensor '{}': expected BF16 {}, found {} {}", t.file.string(), name,
                     shape_string(shape), dtype_name(t.view.dtype), shape_string(t.view.shape)));
   }
+  used_.insert(t.name);
   return t;
+}
+
+void Loader::refuse_unused(const std::vector<std::string>& ignored) const {
+  for (const Tensor& t : checkpoint_.tensors()) {
+    if (used_.contains(t.name) || std::count(ignored.begin(), ignored.end(), t.name) > 0) continue;
+    if (t.name.ends_with(".rotary_emb.inv_freq")) continue;  // a constant of old checkpoints
+    throw Error(ErrorCode::kBadInput,
+                fmt::format("{}: tensor '{}' is not part of the model that config.json describes",
+                            t.file.string(), t.name));
+  }
 }
 
 }  // namespace deepinfer::models

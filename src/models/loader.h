@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "deepinfer/checkpoint.h"
@@ -28,11 +30,17 @@ class Loader {
   /// A bf16 matrix [n, k] in the mapped file, at any address.
   const std::byte* bf16_matrix(const std::string& name, std::int64_t n, std::int64_t k) const;
 
+  /// Throws Error(kBadInput) when the checkpoint holds tensors that the model did not ask for: a
+  /// configuration with too few layers would run and say nonsense. `ignored`: names that may be
+  /// left.
+  void refuse_unused(const std::vector<std::string>& ignored) const;
+
  private:
   const Tensor& bf16_tensor(const std::string& name, const std::vector<std::int64_t>& shape) const;
 
   const Checkpoint& checkpoint_;
   WeightMap map_;
+  mutable std::set<std::string_view> used_;  // names of tensors
 };
 
 }  // namespace deepinfer::models

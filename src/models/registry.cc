@@ -1,6 +1,7 @@
 #include "models/registry.h"
 
 #include "deepinfer/error.h"
+#include "runtime/fp_state.h"
 
 namespace deepinfer {
 namespace {
@@ -17,8 +18,10 @@ std::vector<std::string_view> Model::families() {
   return names;
 }
 
-std::unique_ptr<Model> Model::open(const std::filesystem::path& folder,
-                                   const ModelOptions& options) {
+namespace {
+
+std::unique_ptr<Model> open_known(const std::filesystem::path& folder,
+                                  const ModelOptions& options) {
   std::error_code ignored;
   if (!std::filesystem::exists(folder, ignored)) {
     throw Error(ErrorCode::kBadInput, folder.string() + ": no such folder");
@@ -35,6 +38,16 @@ std::unique_ptr<Model> Model::open(const std::filesystem::path& folder,
     known += (known.empty() ? "" : ", ") + std::string(family.model_type);
   }
   config.unsupported("model_type", "not a family this version runs (known: " + known + ")");
+}
+
+}  // namespace
+
+std::unique_ptr<Model> Model::open(const std::filesystem::path& folder,
+                                   const ModelOptions& options) {
+  std::unique_ptr<Model> model;
+  in_ieee_state(
+      [&] { model = open_known(folder, options); });  // frequencies, numbers of the config
+  return model;
 }
 
 }  // namespace deepinfer

@@ -1,11 +1,14 @@
 #include "runtime/thread_pool.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <exception>
+#include <system_error>
 
+#include "deepinfer/error.h"
 #include "kernels/cpu.h"
 
 namespace deepinfer {
@@ -52,10 +55,20 @@ ThreadPool::ThreadPool(int num_threads, std::vector<int> cpus)
   const bool shared = static_cast<std::size_t>(num_threads) > cpus_.size();
   constexpr int kSpins = 1 << 14;  // some 100 us to 1 ms, longer than any serial part of a model
   spins_ = shared ? 0 : kSpins;
-  for (int i = 0; i < num_threads_; ++i) threads_.emplace_back([this, i] { start(i); });
+  for (int i = 0; i < num_threads_; ++i) {
+    try {
+      threads_.emplace_back([this, i] { start(i); });
+    } catch (const std::system_error& error) {
+      stop();
+      throw Error(ErrorCode::kOutOfMemory, fmt::format("thread {} of {} cannot be started: {}",
+                                                       i + 1, num_threads_, error.what()));
+    }
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   const std::lock_guard<std::mutex> lock(callers_);
   stopping_ = true;
   region_.value.fetch_add(1, std::memory_order_release);
@@ -67,7 +80,7 @@ ThreadPool::~ThreadPool() {
 
 bool ThreadPool::on_leader() const noexcept { return leading == this; }
 
-void ThreadPool::run_region(const std::function<void(int)>& task) {
+void ThreadPool::run_region(FunctionRef<void(int)> task) {
   if (num_threads_ > 1) {
     task_ = &task;
     unfinished_.value.store(static_cast<std::uint32_t>(num_threads_ - 1),
@@ -79,7 +92,7 @@ void ThreadPool::run_region(const std::function<void(int)>& task) {
   if (num_threads_ > 1) wait_for_zero(unfinished_.value, spins_);
 }
 
-void ThreadPool::parallel(const std::function<void(int)>& task) {
+void ThreadPool::parallel(FunctionRef<void(int)> task) {
   if (on_leader()) {
     run_region(task);
   } else {
@@ -87,20 +100,21 @@ void ThreadPool::parallel(const std::function<void(int)>& task) {
   }
 }
 
-void ThreadPool::lead(const std::function<void()>& work) {
+void ThreadPool::lead(FunctionRef<void()> work) {
   if (on_leader()) {
     work();
     return;
   }
   const std::lock_guard<std::mutex> lock(callers_);
   std::exception_ptr failure;
-  const std::function<void()> guarded = [&] {
+  const auto guard = [&] {
     try {
       work();
     } catch (...) {
       failure = std::current_exception();
     }
   };
+  const FunctionRef<void()> guarded = guard;
   lead_work_ = &guarded;
   const std::uint32_t ended = lead_ended_.value.load(std::memory_order_relaxed);
   lead_begun_.value.fetch_add(1, std::memory_order_release);

@@ -5,16 +5,18 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "runtime/function_ref.h"
 
 namespace deepinfer {
 
 class ThreadPool {
  public:
-  /// `cpus`: worker t is pinned to cpus[t % size]; empty: not pinned.
+  /// `cpus`: worker t is pinned to cpus[t % size]; empty: not pinned. Throws Error(kOutOfMemory)
+  /// when the system does not give so many threads.
   ThreadPool(int num_threads, std::vector<int> cpus);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -23,19 +25,21 @@ class ThreadPool {
   int num_threads() const noexcept { return num_threads_; }
 
   /// Runs task(t) for every t in [0, num_threads) at once and returns when all are done. The caller
-  /// waits; inside lead() it works as thread 0. Tasks must not throw. Threads of the pool run with
+  /// waits; inside lead() it works as thread 0. Tasks must not throw, and
+  /// must not call parallel() or lead() from a thread other than 0. Threads of the pool run with
   /// MXCSR 0x1F80, whatever the caller's is.
-  void parallel(const std::function<void(int)>& task);
+  void parallel(FunctionRef<void(int)> task);
 
   /// Runs `work` on the pinned thread 0, whose calls to parallel() then need no hand-over: the way
   /// to run many parallel regions. The first exception of `work` is thrown here.
-  void lead(const std::function<void()>& work);
+  void lead(FunctionRef<void()> work);
 
  private:
   void start(int index);
+  void stop();
   void worker(int index);
   bool on_leader() const noexcept;
-  void run_region(const std::function<void(int)>& task);
+  void run_region(FunctionRef<void(int)> task);
 
   struct alignas(64) Line {
     std::atomic<std::uint32_t> value{0};
@@ -45,8 +49,8 @@ class ThreadPool {
   std::vector<int> cpus_;
   int spins_;
   std::mutex callers_;  // one caller at a time leads
-  const std::function<void(int)>* task_ = nullptr;
-  const std::function<void()>* lead_work_ = nullptr;
+  const FunctionRef<void(int)>* task_ = nullptr;
+  const FunctionRef<void()>* lead_work_ = nullptr;
   bool stopping_ = false;
   Line region_;      // counts parallel regions; workers 1.. wait for it to move
   Line unfinished_;  // workers still in the region

@@ -9,6 +9,7 @@
 #include "deepinfer/error.h"
 #include "deepinfer/text.h"
 #include "kernels/math.h"
+#include "runtime/fp_state.h"
 
 namespace deepinfer {
 namespace {
@@ -45,6 +46,12 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options), state_(opt
 
 std::int32_t Sampler::sample(std::span<const float> logits) {
   if (logits.empty()) throw Error(ErrorCode::kInvalidArgument, "sample: no logits");
+  std::int32_t token = 0;
+  in_ieee_state([&] { token = choose(logits); });
+  return token;
+}
+
+std::int32_t Sampler::choose(std::span<const float> logits) {
   if (options_.temperature == 0.0F || options_.top_k == 1) return lowest_largest(logits);
 
   // Candidates, best first; equal logits in ascending id.

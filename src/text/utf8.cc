@@ -130,6 +130,15 @@ std::string_view repair_utf8(std::string_view bytes, std::string& storage) {
 
 }  // namespace text
 
+std::optional<std::size_t> first_invalid_utf8(std::string_view bytes) noexcept {
+  for (std::size_t at = 0; at < bytes.size();) {
+    const text::Utf8Step step = text::next_utf8(bytes.substr(at));
+    if (step.kind != text::Utf8Kind::kCharacter) return at;
+    at += step.length;
+  }
+  return std::nullopt;
+}
+
 std::string Utf8Stream::push(std::string_view bytes) {
   // At most three bytes are ever pending, so joining them costs no more than the new bytes.
   pending_.append(bytes);

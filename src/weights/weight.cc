@@ -13,7 +13,7 @@
 namespace deepinfer {
 namespace {
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 [[noreturn]] void refuse(std::string_view name, const std::string& what) {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("weight '{}': {}", name, what));

@@ -1,0 +1,30 @@
+// A callable that somebody else owns: no allocation, unlike std::function. Lives as long as a call.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+
+namespace deepinfer {
+
+template <class Signature>
+class FunctionRef;
+
+template <class Result, class... Arguments>
+class FunctionRef<Result(Arguments...)> {
+ public:
+  template <class Callable>
+  requires(!std::is_same_v<std::remove_cvref_t<Callable>, FunctionRef>)
+      FunctionRef(Callable&& callable)  // NOLINT(*-explicit-*): a parameter type, like a reference
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
+        call_([](void* object, Arguments... arguments) -> Result {
+          return (*static_cast<std::remove_reference_t<Callable>*>(object))(arguments...);
+        }) {}
+
+  Result operator()(Arguments... arguments) const { return call_(object_, arguments...); }
+
+ private:
+  void* object_;
+  Result (*call_)(void*, Arguments...);
+};
+
+}  // namespace deepinfer
