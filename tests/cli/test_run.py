@@ -33,8 +33,9 @@ def test_same_bits_on_every_isa_and_thread_count(deepinfer, models):
         digests = set()
         for isa in isas:
             for threads in (1, 2, 3) if isa != "ref" else (2,):
+                # the reference is slow: its whole matrix is in model_test, on tiny models
                 env = {"DEEPINFER_ISA": isa, "DEEPINFER_THREADS": str(threads)}
-                out = run_json(deepinfer, model, "--raw", "--max-tokens", "3", "--logits-digest", env=env)
+                out = run_json(deepinfer, model, "--raw", "--max-tokens", "2", "--logits-digest", env=env)
                 assert out["isa"] == isa and out["threads"] == threads
                 digests.add((out["logits_digest"], tuple(out["ids"])))
         assert len(digests) == 1, name
@@ -91,11 +92,12 @@ def test_closed_pipe_ends_quietly(program, models):
     assert "terminate" not in done.stderr and "Aborted" not in done.stderr
 
 
-def test_interrupt_ends_the_text_and_reports(program, models):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupt_ends_the_text_and_reports(program, models, sent):
     arguments = ["run", models["smollm2-bf16"], "--raw", "--prompt", "1, 2, 3, 4,", "--max-tokens", "2000"]
     child = subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdout.read(4)  # text is streaming
-    child.send_signal(signal.SIGINT)
+    child.send_signal(sent)
     begin = time.monotonic()
     _, err = child.communicate(timeout=60)
     assert time.monotonic() - begin < 10
@@ -117,3 +119,14 @@ def test_prompt_longer_than_the_context(deepinfer, models):
 def test_stops_at_the_end_of_the_context(deepinfer, models):
     out = run_json(deepinfer, models["smollm2-mxfp4"], "--max-tokens", "5")
     assert out["stop"] in ("max tokens", "end of text") and len(out["ids"]) <= 5
+
+
+def test_a_long_prompt_can_be_interrupted(program, models):
+    arguments = ["run", models["smollm2-bf16"], "--raw", "--prompt", "word " * 4000]
+    child = subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(2)
+    child.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    _, err = child.communicate(timeout=60)
+    assert time.monotonic() - begin < 30
+    assert child.returncode == 130 and b"stopped: interrupted" in err

@@ -3,6 +3,7 @@
 import json
 import shutil
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,49 @@ def test_perplexity(deepinfer, models, tmp_path):
     (tmp_path / "empty").write_text("")
     fails(deepinfer("perplexity", models["smollm2-bf16"], "--file", str(tmp_path / "empty")), 3, "empty")
     fails(deepinfer("perplexity", models["smollm2-bf16"], "--file", str(tmp_path)), 3, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "arguments, word",
+    [
+        (["runn"], "did you mean run?"),
+        (["bench", "gem"], "did you mean gemm?"),
+        (["run", "x", "--promt", "hi"], "did you mean --prompt?"),
+        (["quantize", "a", "b", "--form", "mxfp4"], "did you mean --format?"),
+        (["run", "x", "--prompt", "hi", "--raw", "--system", "s"], "--system"),
+        (["run", "x", "--prompt", ""], None),
+    ],
+)
+def test_typos_are_named(deepinfer, models, arguments, word):
+    if word is None:
+        arguments, word = ["run", models["smollm2-mxfp4"], "--prompt", ""], "--prompt"
+    done = deepinfer(*arguments)
+    fails(done, 2, word)
+    one_line(done)
+
+
+def test_text_that_is_not_utf8_is_refused(deepinfer, models, tmp_path):
+    file = tmp_path / "latin1.txt"
+    file.write_bytes("na\u00efve text".encode("latin-1"))
+    done = deepinfer("perplexity", models["smollm2-mxfp4"], "--file", str(file))
+    fails(done, 3, "latin1.txt", "byte 2", "0xef")
+
+
+def test_logits_never_overwrite(deepinfer, models, tmp_path):
+    file = tmp_path / "precious"
+    file.write_text("precious")
+    done = deepinfer("run", models["smollm2-mxfp4"], "--prompt", "hi", "--logits", str(file))
+    fails(done, 2, "already exists")
+    assert file.read_text() == "precious"
+
+
+def test_standard_error_that_cannot_be_written_changes_no_exit_code(program, models):
+    for arguments, code in (["inspect", "/nope"], 3), (["run", "x", "--prompt", "hi", "--chat", "--raw"], 2):
+        with open("/dev/full", "w") as full:
+            assert subprocess.run([program, *arguments], stderr=full).returncode == code
+
+
+def test_more_threads_than_the_system_gives(program, models):
+    command = f"ulimit -v 700000; {program} run {models['smollm2-mxfp4']} --prompt hi --threads 1000"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    fails(done, 5, "thread", "of 1000")
