@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "deepinfer/error.h"
+#include "models/llama_config.h"
 #include "models/loader.h"
 #include "models/registry.h"
 #include "ops/gemm.h"
@@ -22,75 +23,6 @@ namespace deepinfer::models {
 namespace {
 
 using Bf16 = std::uint16_t;
-
-struct Hyper {
-  std::int64_t hidden;
-  std::int64_t intermediate;
-  std::int64_t layers;
-  std::int64_t heads;
-  std::int64_t kv_heads;
-  std::int64_t head_dim;
-  std::int64_t vocabulary;
-  std::int64_t max_positions;
-  float eps;
-  double rope_base;
-  bool tied;
-};
-
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;  // no model is near; products stay small
-
-Hyper read_hyper(const Config& c) {
-  Hyper h = {};
-  h.hidden = c.integer("hidden_size", 1, kMaxSize);
-  h.intermediate = c.integer("intermediate_size", 1, kMaxSize);
-  h.layers = c.integer("num_hidden_layers", 1, 4096);
-  h.heads = c.integer("num_attention_heads", 1, 65536);
-  h.kv_heads = c.integer_or("num_key_value_heads", h.heads, 1, 65536);
-  if (!c.has("head_dim") && h.hidden % h.heads != 0) {
-    c.refuse("head_dim", fmt::format("a number, since {} heads do not divide hidden_size {}",
-                                     h.heads, h.hidden));
-  }
-  h.head_dim = c.integer_or("head_dim", h.hidden / h.heads, 2, 65536);
-  h.vocabulary = c.integer("vocab_size", 1, kMaxSize);
-  h.max_positions = c.integer("max_position_embeddings", 1, std::int64_t{1} << 30);
-  const double eps = c.number("rms_norm_eps");
-  if (!(eps >= 0.0 && eps <= 1.0)) c.refuse("rms_norm_eps", "a number from 0 to 1");
-  h.eps = static_cast<float>(eps);
-  h.tied = c.flag_or("tie_word_embeddings", false);
-  h.rope_base = c.number_or("rope_theta", 10000.0);
-  if (h.heads % h.kv_heads != 0) {
-    c.refuse("num_key_value_heads", fmt::format("a divisor of {} attention heads", h.heads));
-  }
-  if (h.head_dim < 2 || h.head_dim % 2 != 0) {
-    c.refuse("head_dim",
-             fmt::format("an even number (by hidden_size and heads it is {})", h.head_dim));
-  }
-  if (c.has("hidden_act") && c.text("hidden_act") != "silu") {
-    c.unsupported("hidden_act", "only silu is implemented");
-  }
-  for (const char* flag : {"attention_bias", "mlp_bias"}) {
-    if (c.flag_or(flag, false)) c.unsupported(flag, "biases are not implemented for llama");
-  }
-  return h;
-}
-
-/// Newer configs keep rope_theta in `rope_parameters`; anything but the plain form is refused.
-void read_rope(const Config& c, Hyper& h) {
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (!c.has(key)) continue;
-    const nlohmann::json& rope = c.json()[key];
-    if (!rope.is_object()) c.refuse(key, "an object");
-    for (const auto& [name, value] : rope.items()) {
-      if (name == "rope_theta") {
-        if (!value.is_number()) c.refuse(key, "a number as rope_theta");
-        h.rope_base = value.get<double>();
-      } else if ((name != "rope_type" && name != "type") || value != "default") {
-        c.unsupported(key, "only the default rope_type, with a rope_theta, is implemented");
-      }
-    }
-  }
-  if (!(h.rope_base > 1.0 && h.rope_base < 1e30)) c.refuse("rope_theta", "a number above 1");
-}
 
 struct Layer {
   std::vector<Bf16> input_norm;      // [hidden]
@@ -106,7 +38,7 @@ struct Weights {
   Weight head;             // [vocabulary, hidden]
 };
 
-Weights load_weights(const Checkpoint& checkpoint, const Hyper& h) {
+Weights load_weights(const Checkpoint& checkpoint, const LlamaConfig& h) {
   const Loader load(checkpoint);
   const std::int64_t q_size = h.heads * h.head_dim;
   const std::int64_t kv_size = h.kv_heads * h.head_dim;
@@ -144,10 +76,9 @@ Weights load_weights(const Checkpoint& checkpoint, const Hyper& h) {
 class LlamaModel final : public Model {
  public:
   LlamaModel(const std::filesystem::path& folder, const Config& config, const ModelOptions& options)
-      : hyper_(read_hyper(config)),
+      : hyper_(read_llama(config)),
         activations_(options.activations),
         checkpoint_(Checkpoint::open(folder)) {
-    read_rope(config, hyper_);
     weights_ = load_weights(checkpoint_, hyper_);
     frequencies_ = ops::rope_frequencies(hyper_.rope_base, hyper_.head_dim);
     fill_info(config);
@@ -156,7 +87,7 @@ class LlamaModel final : public Model {
   const ModelInfo& info() const noexcept override { return info_; }
   std::unique_ptr<Session> new_session(const Context& context, std::int64_t capacity) override;
 
-  const Hyper& hyper() const noexcept { return hyper_; }
+  const LlamaConfig& hyper() const noexcept { return hyper_; }
   const Weights& weights() const noexcept { return weights_; }
   Activations activations() const noexcept { return activations_; }
   const std::vector<float>& frequencies() const noexcept { return frequencies_; }
@@ -190,7 +121,7 @@ class LlamaModel final : public Model {
     count(weights_.head);
   }
 
-  Hyper hyper_;
+  LlamaConfig hyper_;
   Activations activations_;
   Checkpoint checkpoint_;
   Weights weights_;
@@ -291,7 +222,7 @@ class LlamaSession final : public Session {
 
   const LlamaModel& model_;
   const Context& context_;
-  const Hyper h_;
+  const LlamaConfig h_;
   const std::int64_t capacity_;
   std::int64_t position_ = 0;
   AlignedBuffer kv_;
