@@ -12,7 +12,6 @@ namespace deepinfer::models {
 namespace {
 
 using checkpoint::printable;
-using json::JsonNode;
 
 constexpr std::int64_t kLargestBlock = std::int64_t{1} << 31;
 
