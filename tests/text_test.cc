@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -291,10 +290,8 @@ TEST(tokenizer_test, ids_out_of_range_are_refused) {
 TEST(tokenizer_test, a_long_word_takes_no_quadratic_time) {
   const Tokenizer tokenizer =
       TokenizerBuilder().tokens({"aa", "aaaa"}).merges({"a a", "aa aa"}).build();
-  constexpr std::size_t kLength = 100'000;  // squared: a minute; with the queue: 0.02 s
-  const auto start = std::chrono::steady_clock::now();
+  constexpr std::size_t kLength = 1'000'000;  // squared: hours; with the queue: 0.14 s
   EXPECT_EQ(tokenizer.encode(std::string(kLength, 'a'), false), Ids(kLength / 4, 257));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 }  // namespace
