@@ -34,19 +34,20 @@ build: .cache/packages
 	@cmake --preset release >/dev/null
 	@cmake --build build -j $(JOBS)
 
-$(PYTHON): tools/requirements.txt .cache/packages
+# Stamps, not the interpreters: those are links to the system's, whose time is not ours.
+.venv/.done: tools/requirements.txt .cache/packages
 	@echo "== Python environment (.venv)"
 	@python3 -m venv --clear .venv
 	@.venv/bin/pip install --quiet --disable-pip-version-check -r tools/requirements.txt
 	@touch $@
 
-.venv-torch/bin/python: tools/requirements-torch.txt tools/requirements.txt .cache/packages
+.venv-torch/.done: tools/requirements-torch.txt tools/requirements.txt .cache/packages
 	@echo "== Python environment with torch and transformers (.venv-torch, 5 GB)"
 	@python3 -m venv --clear .venv-torch
 	@.venv-torch/bin/pip install --quiet --disable-pip-version-check -r tools/requirements-torch.txt
 	@touch $@
 
-$(MODELS)/smollm2-bf16/config.json: $(PYTHON) tools/import_gguf.py tools/fetch_smollm2.py
+$(MODELS)/smollm2-bf16/config.json: .venv/.done tools/import_gguf.py tools/fetch_smollm2.py
 	@echo "== SmolLM2-135M: fetch and import"
 	@gguf=$$($(PYTHON) tools/fetch_smollm2.py .cache) && mkdir -p $(MODELS) && \
 	  $(PYTHON) tools/import_gguf.py "$$gguf" $(MODELS)/smollm2-bf16 --force
@@ -68,13 +69,13 @@ build/jargon.txt: tools/fetch_jargon.sh
 demo: build models build/jargon.txt
 	@$(PYTHON) tools/demo.py
 
-test: build models build/jargon.txt $(PYTHON)
+test: build models build/jargon.txt .venv/.done
 	@ctest --test-dir build --output-on-failure -j 1
 	@rm -rf build/corpus && DEEPINFER_CORPUS=build/corpus build/arithmetic_test >/dev/null
 	@$(PYTHON) tests/oracle/check_corpus.py build/corpus/*.corpus | tail -n 1
 	@$(PYTHON) -m pytest -q tests/oracle tests/cli
 
-test-torch: build models build/jargon.txt .venv-torch/bin/python
+test-torch: build models build/jargon.txt .venv-torch/.done
 	@.venv-torch/bin/python -m pytest -q tests/torch
 
 test-full: test
