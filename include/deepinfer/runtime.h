@@ -17,11 +17,34 @@ class ThreadPool;
 /// The name of an instruction set, as in DEEPINFER_ISA.
 std::string_view isa_name(Isa isa) noexcept;
 
+/// Threads that the caller brings along.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  /// Into how many parts work is split; 1 or more, always the same.
+  virtual int num_threads() const noexcept = 0;
+
+  /// Calls run(task, i) once for every i in [0, num_threads()), in any order, on any threads, at
+  /// the same time or one after another, and returns when all calls have returned. `run` does not
+  /// throw.
+  virtual void parallel(void (*run)(void* task, int i), void* task) = 0;
+};
+
 struct ContextOptions {
   /// 0: DEEPINFER_THREADS, or else the CPUs this process may use.
   int num_threads = 0;
   /// Nothing: DEEPINFER_ISA, or else the best that this CPU runs.
-  std::optional<Isa> isa;
+  std::optional<Isa> isa = std::nullopt;
+  /// Does the work instead of threads of our own; must outlive the Context. `num_threads` is then
+  /// 0.
+  Executor* executor = nullptr;
+  /// Whether prepare_model() attaches scales (module.h). Nothing: DEEPINFER_GEMM, on only for "1",
+  /// the default.
+  std::optional<bool> gemm = std::nullopt;
+  /// Whether columns are first divided in two halves (module.h). Nothing: DEEPINFER_SPLIT2, on only
+  /// for "1", the default.
+  std::optional<bool> split2 = std::nullopt;
 };
 
 /// Threads and instruction set. Results do not depend on either.
@@ -46,10 +69,15 @@ class Context {
   /// Why this one, e.g. "best of this CPU".
   const std::string& isa_reason() const noexcept { return isa_reason_; }
 
+  bool gemm_enabled() const noexcept { return gemm_; }
+  bool split2() const noexcept { return split2_; }
+
   ThreadPool& pool() const noexcept { return *pool_; }
 
  private:
   Isa isa_;
+  bool gemm_;
+  bool split2_;
   std::string isa_reason_;
   std::string threads_reason_;
   std::unique_ptr<ThreadPool> pool_;

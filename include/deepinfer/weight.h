@@ -20,9 +20,24 @@ struct WeightView {
   const void* scales = nullptr;    ///< [ceil(n / block_n), ceil(k / block_k)], at any address
   std::int64_t scale_rows = 0;     ///< rows of the grid as stored
   std::int64_t scale_columns = 0;  ///< columns of the grid as stored
+  std::int64_t scale_stride = 0;   ///< scales from row to row of the grid; 0: scale_columns
   std::int64_t block_n = 1;        ///< rows that share a scale; n or more: all
   std::int64_t block_k = 32;       ///< k-values that share a scale: a multiple of 32, or >= k
+
+  /// Where in its block the first row lies, and the first column (a multiple of 32 unless the block
+  /// is all of k): a slice may begin inside a block. The grid then has ceil((row_offset + n) /
+  /// block_n) rows and ceil((column_offset + k) / block_k) columns.
+  std::int64_t row_offset = 0;
+  std::int64_t column_offset = 0;
 };
+
+/// Rows [row, row + n) and columns [column, column + k) of a weight: its codes and scales where
+/// they lie, the grid cut to the blocks that the slice touches.
+///
+/// Throws Error(kInvalidArgument) for a range outside of the weight and for columns that do not
+/// start at a multiple of 32 of the stored weight (a sum over k is made of blocks of 32).
+WeightView slice(const WeightView& view, std::int64_t row, std::int64_t n, std::int64_t column,
+                 std::int64_t k);
 
 /// A checked WeightView. The viewed memory must outlive it. Codes are never copied; f32, bf16 and
 /// f16 scales are copied as f32 (exact), e8m0 scales stay where they are.
@@ -59,5 +74,8 @@ class Weight {
 
 /// Bytes of one dense row of codes.
 std::int64_t code_row_bytes(Element element, std::int64_t k) noexcept;
+
+/// Bytes of one scale; 0 for kNone.
+std::int64_t scale_bytes(ScaleType type) noexcept;
 
 }  // namespace deepinfer

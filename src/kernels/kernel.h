@@ -86,6 +86,9 @@ struct RowKernels {
                         std::uint16_t* xq) noexcept;
   void (*quantize_f32)(const float* x, std::int64_t k, formats::ScaleLimit limit,
                        std::uint16_t* xq) noexcept;
+  /// out = decode(code) * scale, for a power-of-two scale with which it is exact in bf16.
+  void (*decode_e4m3fn)(const std::uint8_t* codes, std::int64_t count, float scale,
+                        std::uint16_t* out) noexcept;
   /// One row of bf16 into a kernel's arrangement.
   void (*arrange)(const std::uint16_t* x, std::int64_t k, const Arrangement& arrangement,
                   void* out) noexcept;

@@ -76,6 +76,20 @@ static void quantize_f32(const float* x, std::int64_t k, formats::ScaleLimit lim
   }
 }
 
+/// out = decode(code) * scale, for a power-of-two scale with which it is exact in bf16.
+static void decode_e4m3fn_row(const std::uint8_t* codes, std::int64_t count, float scale,
+                              std::uint16_t* out) noexcept {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint32_t code = codes[i];
+    const std::uint32_t magnitude = code & 0x7FU;
+    const float small = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-9F;
+    const float normal = float_of((magnitude << 20) + (120U << 23));
+    const std::uint32_t bits = formats::bits_of((magnitude < 8 ? small : normal) * scale);
+    const std::uint32_t value = magnitude == formats::kE4m3fnNan ? formats::kNanBits : bits;
+    out[i] = static_cast<std::uint16_t>((value >> 16) | ((code & 0x80U) << 8));
+  }
+}
+
 /// Values below 2^-100 become +0, so that no subnormal can arise inside a block.
 DEEPINFER_INLINE std::uint16_t flush_tiny(std::uint16_t code) {
   constexpr std::uint32_t kTiny = 27U << 7;  // 2^-100 in bf16
@@ -289,8 +303,9 @@ static float exp_sum(const float* x, std::int64_t count, float* largest) noexcep
 
 template <class V>
 static constexpr RowKernels row_kernels() {
-  return {quantize_bf16, quantize_f32, arrange,  V::reduce, store_bf16_row, store_f32_row,
-          rms_norm<V>,   add,          silu_mul, rope,      attend<V>,      exp_sum<V>};
+  return {quantize_bf16,  quantize_f32,  decode_e4m3fn_row, arrange, V::reduce,
+          store_bf16_row, store_f32_row, rms_norm<V>,       add,     silu_mul,
+          rope,           attend<V>,     exp_sum<V>};
 }
 
 }  // namespace deepinfer::kernels::rows

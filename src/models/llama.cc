@@ -208,9 +208,10 @@ class LlamaSession final : public Session {
     ops::GemmTask tasks[3];
     std::size_t count = 0;
     for (const auto& [w, y] : outputs) {
-      tasks[count++] = {w, {y, FloatType::kBf16, rows, w->n(), 0}, nullptr};
+      tasks[count++] = {.w = w, .y = {y, FloatType::kBf16, rows, w->n(), 0}};
     }
-    ops::gemm(context_, gemm_, {x, FloatType::kBf16, rows, columns, 0}, model_.activations(),
+    ops::gemm(context_, gemm_,
+              {.x = {x, FloatType::kBf16, rows, columns, 0}, .activations = model_.activations()},
               std::span(tasks, count));
   }
 
@@ -337,9 +338,11 @@ void LlamaSession::head(std::int64_t first_row, std::int64_t rows, float* logits
   auto* normed = normed_.as<Bf16>();
   ops::rms_norm(context_, x_.as<Bf16>() + first_row * h_.hidden, model_.weights().norm.data(), rows,
                 h_.hidden, h_.eps, normed);
-  const ops::GemmTask task = {
-      &model_.weights().head, {logits, FloatType::kF32, rows, h_.vocabulary, 0}, nullptr};
-  ops::gemm(context_, gemm_, {normed, FloatType::kBf16, rows, h_.hidden, 0}, model_.activations(),
+  const ops::GemmTask task = {.w = &model_.weights().head,
+                              .y = {logits, FloatType::kF32, rows, h_.vocabulary, 0}};
+  ops::gemm(context_, gemm_,
+            {.x = {normed, FloatType::kBf16, rows, h_.hidden, 0},
+             .activations = model_.activations()},
             std::span(&task, 1));
   for (std::int64_t i = 0; i < rows * h_.vocabulary; ++i) {
     if (!std::isfinite(logits[i])) {

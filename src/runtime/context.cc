@@ -34,6 +34,13 @@ int parse_threads(const char* text) {
   return value;
 }
 
+/// A switch is on for "1" alone, which is the default.
+bool switched_on(const std::optional<bool>& wanted, const char* name) {
+  if (wanted) return *wanted;
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, at start
+  return value == nullptr || std::strcmp(value, "1") == 0;
+}
+
 std::string known_isas() {
   std::string names;
   for (const kernels::IsaTable* table : kernels::isa_tables()) {
@@ -101,6 +108,20 @@ std::string_view isa_name(Isa isa) noexcept { return kernels::table_of(isa).name
 
 Context::Context(const ContextOptions& options) {
   std::tie(isa_, isa_reason_) = choose_isa(options.isa);
+  gemm_ = switched_on(options.gemm, "DEEPINFER_GEMM");
+  split2_ = switched_on(options.split2, "DEEPINFER_SPLIT2");
+  if (options.executor != nullptr) {
+    const int parts = options.executor->num_threads();
+    if (options.num_threads != 0 || parts < 1 || parts > kMaxThreads) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("executor: expected 1 to {} threads and no other number of threads, "
+                              "found {} and {}",
+                              kMaxThreads, parts, options.num_threads));
+    }
+    threads_reason_ = "the caller's executor";
+    pool_ = std::make_unique<ThreadPool>(*options.executor);
+    return;
+  }
   const std::vector<int> cpus = allowed_cpus();
   int threads = options.num_threads;
   if (threads < 0 || threads > kMaxThreads) {

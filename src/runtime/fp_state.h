@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/cpu.h"
@@ -12,7 +13,7 @@ namespace deepinfer {
 template <class Work>
 void in_ieee_state(Work&& work) {
   struct Call {
-    Work* work;
+    std::remove_reference_t<Work>* work;
     std::exception_ptr failure;
   } call = {&work, nullptr};
   const auto run = [](void* context) {

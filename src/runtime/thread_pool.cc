@@ -10,6 +10,7 @@
 
 #include "deepinfer/error.h"
 #include "kernels/cpu.h"
+#include "runtime/fp_state.h"
 
 namespace deepinfer {
 namespace {
@@ -66,6 +67,9 @@ ThreadPool::ThreadPool(int num_threads, std::vector<int> cpus)
   }
 }
 
+ThreadPool::ThreadPool(Executor& executor)
+    : num_threads_(executor.num_threads()), executor_(&executor) {}
+
 ThreadPool::~ThreadPool() { stop(); }
 
 void ThreadPool::stop() {
@@ -92,12 +96,33 @@ void ThreadPool::run_region(FunctionRef<void(int)> task) {
   if (num_threads_ > 1) wait_for_zero(unfinished_.value, spins_);
 }
 
+void ThreadPool::run_on_executor(FunctionRef<void(int)> task) {
+  const auto run = [](void* context, int index) {
+    const auto work = [&] { (*static_cast<FunctionRef<void(int)>*>(context))(index); };
+    in_ieee_state(work);
+  };
+  executor_->parallel(run, &task);
+}
+
 void ThreadPool::parallel(FunctionRef<void(int)> task) {
   if (on_leader()) {
-    run_region(task);
+    if (executor_ != nullptr) {
+      run_on_executor(task);
+    } else {
+      run_region(task);
+    }
   } else {
-    lead([&] { run_region(task); });
+    lead([&] { parallel(task); });
   }
+}
+
+void ThreadPool::lead_here(FunctionRef<void()> work) {
+  struct Leading {
+    const ThreadPool* outer;
+    ~Leading() { leading = outer; }
+  } restore = {leading};
+  leading = this;
+  in_ieee_state(work);
 }
 
 void ThreadPool::lead(FunctionRef<void()> work) {
@@ -106,6 +131,10 @@ void ThreadPool::lead(FunctionRef<void()> work) {
     return;
   }
   const std::lock_guard<std::mutex> lock(callers_);
+  if (executor_ != nullptr) {
+    lead_here(work);
+    return;
+  }
   std::exception_ptr failure;
   const auto guard = [&] {
     try {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "deepinfer/runtime.h"
 #include "runtime/function_ref.h"
 
 namespace deepinfer {
@@ -18,6 +19,8 @@ class ThreadPool {
   /// `cpus`: worker t is pinned to cpus[t % size]; empty: not pinned. Throws Error(kOutOfMemory)
   /// when the system does not give so many threads.
   ThreadPool(int num_threads, std::vector<int> cpus);
+  /// No threads of its own: the caller's do the work.
+  explicit ThreadPool(Executor& executor);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
   ~ThreadPool();
@@ -45,9 +48,13 @@ class ThreadPool {
     std::atomic<std::uint32_t> value{0};
   };
 
+  void lead_here(FunctionRef<void()> work);
+  void run_on_executor(FunctionRef<void(int)> task);
+
   int num_threads_;
+  Executor* executor_ = nullptr;
   std::vector<int> cpus_;
-  int spins_;
+  int spins_ = 0;
   std::mutex callers_;  // one caller at a time leads
   const FunctionRef<void(int)>* task_ = nullptr;
   const FunctionRef<void()>* lead_work_ = nullptr;

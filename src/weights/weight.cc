@@ -15,23 +15,15 @@ namespace {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-[[noreturn]] void refuse(std::string_view name, const std::string& what) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("weight '{}': {}", name, what));
+/// Blocks that `count` things touch when the first lies `offset` into its block; cannot overflow.
+std::int64_t blocks_of(std::int64_t offset, std::int64_t count, std::int64_t block) {
+  if (count == 0) return 0;
+  const std::int64_t in_first = block - offset;
+  return count <= in_first ? 1 : 1 + ceil_div(count - in_first, block);
 }
 
-int scale_bytes(ScaleType type) {
-  switch (type) {
-    case ScaleType::kNone:
-      return 0;
-    case ScaleType::kE8m0:
-      return 1;
-    case ScaleType::kF32:
-      return 4;
-    case ScaleType::kBf16:
-    case ScaleType::kF16:
-      return 2;
-  }
-  return 0;
+[[noreturn]] void refuse(std::string_view name, const std::string& what) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("weight '{}': {}", name, what));
 }
 
 float decode_scale(ScaleType type, const unsigned char* at) {
@@ -67,13 +59,28 @@ void check_shapes(const WeightView& v, std::string_view name) {
                              "block_k a multiple of 32 or all of k",
                              v.block_n, v.block_k));
   }
-  const std::int64_t rows = ceil_div(v.n, v.block_n);
-  const std::int64_t columns = ceil_div(v.k, v.block_k);
+  if (v.row_offset < 0 || v.row_offset >= v.block_n) {
+    refuse(name,
+           fmt::format("row offset {} is not inside a block of {} rows", v.row_offset, v.block_n));
+  }
+  const bool whole_block = v.block_k - v.column_offset >= v.k;
+  if (v.column_offset < 0 || v.column_offset >= v.block_k ||
+      (v.column_offset % 32 != 0 && !whole_block)) {
+    refuse(name,
+           fmt::format("column offset {} is not a multiple of 32 inside a block of {} columns",
+                       v.column_offset, v.block_k));
+  }
+  const std::int64_t rows = blocks_of(v.row_offset, v.n, v.block_n);
+  const std::int64_t columns = blocks_of(v.column_offset, v.k, v.block_k);
   if (v.scale_rows != rows || v.scale_columns != columns) {
     refuse(name, fmt::format("scale grid for [{}, {}] in blocks of {} x {}: expected [{}, {}], "
                              "found [{}, {}]",
                              v.n, v.k, v.block_n, v.block_k, rows, columns, v.scale_rows,
                              v.scale_columns));
+  }
+  if (v.scale_stride != 0 && v.scale_stride < columns) {
+    refuse(name, fmt::format("rows of scales are {} apart, expected at least {}", v.scale_stride,
+                             columns));
   }
   if (v.scales == nullptr && rows * columns > 0) refuse(name, "scales are null");
 }
@@ -81,12 +88,14 @@ void check_shapes(const WeightView& v, std::string_view name) {
 std::vector<float> widen_scales(const WeightView& v, std::string_view name) {
   std::vector<float> out(static_cast<std::size_t>(v.scale_rows * v.scale_columns));
   const auto* bytes = static_cast<const unsigned char*>(v.scales);
+  const std::int64_t stride = v.scale_stride != 0 ? v.scale_stride : v.scale_columns;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const float scale = decode_scale(v.scale_type, bytes + i * scale_bytes(v.scale_type));
+    const auto columns = static_cast<std::size_t>(v.scale_columns);
+    const std::size_t at = i / columns * static_cast<std::size_t>(stride) + i % columns;
+    const float scale = decode_scale(v.scale_type, bytes + at * scale_bytes(v.scale_type));
     const std::uint32_t bits = formats::bits_of(scale);
     const bool zero = (bits & formats::kMagnitudeBits) == 0;
     if (!zero && bits >= formats::kInfinityBits) {  // negative, infinite or NaN
-      const auto columns = static_cast<std::size_t>(v.scale_columns);
       refuse(name, fmt::format("scale [{}, {}] is {}: scales are finite and not negative",
                                i / columns, i % columns, scale));
     }
@@ -109,11 +118,68 @@ std::int64_t code_row_bytes(Element element, std::int64_t k) noexcept {
   return 0;
 }
 
+std::int64_t scale_bytes(ScaleType type) noexcept {
+  switch (type) {
+    case ScaleType::kNone:
+      return 0;
+    case ScaleType::kE8m0:
+      return 1;
+    case ScaleType::kF32:
+      return 4;
+    case ScaleType::kBf16:
+    case ScaleType::kF16:
+      return 2;
+  }
+  return 0;
+}
+
+WeightView slice(const WeightView& view, std::int64_t row, std::int64_t n, std::int64_t column,
+                 std::int64_t k) {
+  const auto check = [](const char* what, std::int64_t first, std::int64_t count,
+                        std::int64_t all) {
+    if (first < 0 || count < 0 || first > all || count > all - first) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("slice: {} [{}, {} + {}) of {}", what, first, first, count, all));
+    }
+  };
+  check("rows", row, n, view.n);
+  check("columns", column, k, view.k);
+  if (column % 32 != 0 || (view.element == Element::kE2m1 && k % 2 != 0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("slice: columns [{}, {} + {}): a slice starts at a multiple of 32, and "
+                            "holds whole bytes",
+                            column, column, k));
+  }
+  WeightView out = view;
+  out.n = n;
+  out.k = k;
+  out.row_bytes = view.row_bytes != 0 ? view.row_bytes : code_row_bytes(view.element, view.k);
+  if (view.codes != nullptr) {
+    out.codes = static_cast<const std::uint8_t*>(view.codes) + row * out.row_bytes +
+                code_row_bytes(view.element, column);
+  }
+  if (view.scale_type == ScaleType::kNone) return out;
+  const std::int64_t first_row = view.row_offset + row;
+  const std::int64_t first_column = view.column_offset + column;
+  out.scale_stride = view.scale_stride != 0 ? view.scale_stride : view.scale_columns;
+  out.row_offset = first_row % view.block_n;
+  out.column_offset = first_column % view.block_k;
+  out.scale_rows = blocks_of(out.row_offset, n, view.block_n);
+  out.scale_columns = blocks_of(out.column_offset, k, view.block_k);
+  if (view.scales != nullptr) {
+    const std::int64_t at =
+        first_row / view.block_n * out.scale_stride + first_column / view.block_k;
+    out.scales = static_cast<const std::uint8_t*>(view.scales) + at * scale_bytes(view.scale_type);
+  }
+  return out;
+}
+
 Weight Weight::prepare(const WeightView& view, std::string_view name) {
   check_shapes(view, name);
   Weight weight;
   weight.view_ = view;
   if (view.row_bytes == 0) weight.view_.row_bytes = code_row_bytes(view.element, view.k);
+  if (view.scale_stride == 0) weight.view_.scale_stride = view.scale_columns;
   if (view.scale_type != ScaleType::kNone && view.scale_type != ScaleType::kE8m0) {
     weight.f32_scales_ = widen_scales(view, name);
   }
@@ -137,7 +203,6 @@ void spread(const Weight& weight, std::int64_t grid_row, const std::uint8_t* lan
             float* out) {
   const WeightView& v = weight.view();
   const std::int64_t num_blocks = ceil_div(v.k, kernels::kBlock);
-  const std::int64_t first = grid_row * v.scale_columns;
   for (std::int64_t i = 0; i < padded_blocks(v.k); ++i) {
     const std::int64_t lane = i % kernels::kLanes;
     const std::int64_t block = i - lane + lane_block[lane];
@@ -145,10 +210,14 @@ void spread(const Weight& weight, std::int64_t grid_row, const std::uint8_t* lan
       out[i] = 1.0F;
       continue;
     }
-    const std::int64_t at = first + block * kernels::kBlock / v.block_k;
-    out[i] = v.scale_type == ScaleType::kE8m0
-                 ? formats::decode_e8m0(static_cast<const std::uint8_t*>(v.scales)[at])
-                 : weight.f32_scales()[static_cast<std::size_t>(at)];
+    const std::int64_t column = (v.column_offset + block * kernels::kBlock) / v.block_k;
+    if (v.scale_type == ScaleType::kE8m0) {
+      const std::int64_t at = grid_row * v.scale_stride + column;
+      out[i] = formats::decode_e8m0(static_cast<const std::uint8_t*>(v.scales)[at]);
+    } else {
+      const std::int64_t at = grid_row * v.scale_columns + column;
+      out[i] = weight.f32_scales()[static_cast<std::size_t>(at)];
+    }
   }
 }
 
@@ -164,38 +233,47 @@ kernels::Scales scales_kind(const Weight& weight) noexcept {
 std::int64_t rows_per_call(const Weight& weight, std::int64_t first, std::int64_t limit) noexcept {
   const WeightView& v = weight.view();
   if (v.scale_type == ScaleType::kNone || v.block_n == 1) return limit;
-  return std::min(limit, v.block_n - first % v.block_n);
+  return std::min(limit, v.block_n - (v.row_offset + first) % v.block_n);
+}
+
+std::int64_t spread_bytes(const Weight& weight, std::int64_t count) noexcept {
+  const std::int64_t rows = weight.view().block_n == 1 ? count : 1;
+  return rows * padded_blocks(weight.k()) * static_cast<std::int64_t>(sizeof(float));
+}
+
+SpreadRows spread_rows(const Weight& weight, std::int64_t first, std::int64_t count,
+                       const kernels::Arrangement& arrangement, float* out) noexcept {
+  const WeightView& v = weight.view();
+  const std::int64_t row_floats = padded_blocks(v.k);
+  const std::int64_t rows = v.block_n == 1 ? count : 1;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    spread(weight, (v.row_offset + first + i) / v.block_n, arrangement.lane_block,
+           out + i * row_floats);
+  }
+  return {rows, row_floats};
 }
 
 std::int64_t scale_scratch_bytes(const Weight& weight, std::int64_t count) noexcept {
-  if (scales_kind(weight) != kernels::Scales::kF32) return 0;
-  const std::int64_t rows = weight.view().block_n == 1 ? count : 1;
-  return rows * padded_blocks(weight.k()) * static_cast<std::int64_t>(sizeof(float));
+  return scales_kind(weight) == kernels::Scales::kF32 ? spread_bytes(weight, count) : 0;
 }
 
 ScaleRows scale_rows(const Weight& weight, std::int64_t first, std::int64_t count,
                      const kernels::Arrangement& arrangement, void* scratch) noexcept {
   const WeightView& v = weight.view();
-  const std::int64_t grid_row = first / v.block_n;
+  const std::int64_t grid_row = (v.row_offset + first) / v.block_n;
   switch (scales_kind(weight)) {
     case kernels::Scales::kNone:
       return {nullptr, 0};
     case kernels::Scales::kE8m0:
-      return {static_cast<const std::uint8_t*>(v.scales) + grid_row * v.scale_columns,
-              v.block_n == 1 ? v.scale_columns : 0};
+      return {static_cast<const std::uint8_t*>(v.scales) + grid_row * v.scale_stride,
+              v.block_n == 1 ? v.scale_stride : 0};
     case kernels::Scales::kF32:
       break;
   }
-  float* out = static_cast<float*>(scratch);
-  if (v.block_n != 1) {
-    spread(weight, grid_row, arrangement.lane_block, out);
-    return {out, 0};
-  }
-  const std::int64_t row_floats = padded_blocks(v.k);
-  for (std::int64_t i = 0; i < count; ++i) {
-    spread(weight, first + i, arrangement.lane_block, out + i * row_floats);
-  }
-  return {out, row_floats * static_cast<std::int64_t>(sizeof(float))};
+  auto* out = static_cast<float*>(scratch);
+  const SpreadRows rows = spread_rows(weight, first, count, arrangement, out);
+  const std::int64_t stride = rows.row_floats * static_cast<std::int64_t>(sizeof(float));
+  return {out, v.block_n == 1 ? stride : 0};
 }
 
 }  // namespace weights

@@ -24,6 +24,19 @@ kernels::Scales scales_kind(const Weight& weight) noexcept;
 /// more. For weights without shared rows (block_n = 1) and for bf16 all of `limit`.
 std::int64_t rows_per_call(const Weight& weight, std::int64_t first, std::int64_t limit) noexcept;
 
+/// Scales of rows as f32, one per 32 k, in a kernel's lane order, padded to whole superblocks.
+struct SpreadRows {
+  std::int64_t count;       // 1 where the rows share their scales
+  std::int64_t row_floats;  // from row to row
+};
+
+/// Bytes that spread_rows() needs for `count` rows.
+std::int64_t spread_bytes(const Weight& weight, std::int64_t count) noexcept;
+
+/// Spreads out the scales of `count` rows from `first`, all in one rows_per_call() range.
+SpreadRows spread_rows(const Weight& weight, std::int64_t first, std::int64_t count,
+                       const kernels::Arrangement& arrangement, float* out) noexcept;
+
 /// Bytes of scratch that scale_rows() may need for `count` rows.
 std::int64_t scale_scratch_bytes(const Weight& weight, std::int64_t count) noexcept;
 

@@ -1,0 +1,49 @@
+// prepare_model(): every fp8 and fp4 weight of a list or a checkpoint.
+#include <algorithm>
+
+#include "deepinfer/error.h"
+#include "deepinfer/prepared_weight.h"
+#include "deepinfer/weight_map.h"
+
+namespace deepinfer {
+namespace {
+
+/// Prepares each item with `make`; what that refuses is noted.
+template <class Items, class Make>
+PreparedModel prepare_all(const Context& context, const Items& items, Make make) {
+  PreparedModel model;
+  if (!context.gemm_enabled()) return model;
+  for (const auto& item : items) {
+    try {
+      model.weights.push_back({item.name, make(item)});
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      model.refused.push_back({item.name, error.what()});
+    }
+  }
+  const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
+  std::sort(model.weights.begin(), model.weights.end(), by_name);
+  std::sort(model.refused.begin(), model.refused.end(), by_name);
+  return model;
+}
+
+}  // namespace
+
+PreparedModel prepare_model(const Context& context, const std::vector<NamedPackedWeight>& weights) {
+  return prepare_all(context, weights, [](const NamedPackedWeight& weight) {
+    return PreparedWeight::prepare(weight.view, weight.name);
+  });
+}
+
+PreparedModel prepare_model(const Context& context, const WeightMap& map) {
+  std::vector<MappedWeight> coded;
+  for (const MappedWeight& weight : map.weights()) {
+    if (weight.view.element != Element::kBf16) coded.push_back(weight);
+  }
+  PreparedModel model = prepare_all(context, coded, [](const MappedWeight& weight) {
+    return PreparedWeight::single(Weight::prepare(weight.view, weight.name));
+  });
+  return model;
+}
+
+}  // namespace deepinfer
