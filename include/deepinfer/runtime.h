@@ -32,7 +32,7 @@ class Executor {
 };
 
 struct ContextOptions {
-  /// 0: DEEPINFER_THREADS, or else the CPUs this process may use.
+  /// 0: DEEPINFER_THREADS, or else the CPUs this process may use, no more than its CPU quota.
   int num_threads = 0;
   /// Nothing: DEEPINFER_ISA, or else the best that this CPU runs.
   std::optional<Isa> isa = std::nullopt;

@@ -10,6 +10,7 @@
 #include "deepinfer/runtime.h"
 #include "deepinfer/version.h"
 #include "kernels/registry.h"
+#include "runtime/cpu_quota.h"
 #include "runtime/thread_pool.h"
 
 namespace deepinfer {
@@ -134,8 +135,11 @@ Context::Context(const ContextOptions& options) {
       threads = parse_threads(text);
       threads_reason_ = "DEEPINFER_THREADS";
     } else {
-      threads = std::max<int>(1, static_cast<int>(cpus.size()));
-      threads_reason_ = "CPUs of this process";
+      const std::optional<double> quota = cpu_quota();
+      threads = default_threads(static_cast<int>(cpus.size()), quota);
+      threads_reason_ = threads < static_cast<int>(cpus.size())
+                            ? fmt::format("CPU quota of the control group: {:.3g}", *quota)
+                            : "CPUs of this process";
     }
   }
   pool_ = std::make_unique<ThreadPool>(threads, cpus);
