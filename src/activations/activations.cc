@@ -89,7 +89,9 @@ void arrange_rows(const kernels::RowKernels& rows, const MatrixView& x, Activati
                   const Target& target, std::int64_t begin, std::int64_t end,
                   std::uint16_t* scratch) noexcept {
   for (std::int64_t i = begin; i < end; ++i) {
-    const std::uint16_t* row = prepare_row(rows, x, activations, i, scratch);
+    const std::int64_t from = target.source(i);
+    if (from < 0) continue;
+    const std::uint16_t* row = prepare_row(rows, x, activations, from, scratch);
     rows.arrange(row, x.columns, *target.arrangement, target.data + i * target.stride);
   }
 }
@@ -99,11 +101,13 @@ void arrange_codes(const kernels::RowKernels& rows, const QuantizedView& x, bool
                    std::uint16_t* scratch, std::uint8_t* foreign) noexcept {
   const std::int64_t stride = x.stride != 0 ? x.stride : x.columns;
   for (std::int64_t i = begin; i < end; ++i) {
-    const auto* codes = static_cast<const std::uint8_t*>(x.codes) + i * stride;
+    const std::int64_t from = target.source(i);
+    if (from < 0) continue;
+    const auto* codes = static_cast<const std::uint8_t*>(x.codes) + from * stride;
     bool any_foreign = false;
     for (std::int64_t k0 = 0; k0 < x.columns; k0 += x.block_k) {
       const std::int64_t count = std::min(x.block_k, x.columns - k0);
-      const float scale = scale_at(x, i, k0 / x.block_k);
+      const float scale = scale_at(x, from, k0 / x.block_k);
       if (lies_inside(scale)) {
         rows.decode_e4m3fn(codes + k0, count, scale, scratch + k0);
       } else if (requantize) {

@@ -1,7 +1,8 @@
 #include "ops/call.h"
 
 #include <array>
-#include <cstring>
+
+#include "ops/grouped.h"
 
 namespace deepinfer::ops {
 namespace {
@@ -34,15 +35,6 @@ struct Call {
     gemm(context, thread_workspace(), input, std::span(tasks).first(halves ? 2 : 1));
   }
 };
-
-void zero(const MutableMatrixView& y) {
-  const std::size_t element = y.type == FloatType::kBf16 ? 2 : 4;
-  const std::int64_t stride = y.stride != 0 ? y.stride : y.columns;
-  for (std::int64_t r = 0; r < y.rows; ++r) {
-    std::memset(static_cast<std::byte*>(y.data) + static_cast<std::size_t>(r * stride) * element, 0,
-                static_cast<std::size_t>(y.columns) * element);
-  }
-}
 
 }  // namespace
 

@@ -192,7 +192,8 @@ class GemmCall {
     auto* scratch = workspace_.threads_[static_cast<std::size_t>(part)].row.as<std::uint16_t>();
     for (std::size_t i = 0; i < num_arranged_; ++i) {
       const Arranged& a = workspace_.arranged_[i];
-      const activations::Target target = {a.arrangement, a.buffer.data(), a.stride};
+      const activations::Target target = {a.arrangement, a.buffer.data(), a.stride,
+                                          input_.gather.data()};
       if (input_.codes == nullptr) {
         activations::arrange_rows(rows_, input_.x, a.activations, target, share.begin, share.end,
                                   scratch);
@@ -264,7 +265,11 @@ class GemmCall {
       const std::int64_t nc = weights::rows_per_call(w, n0, std::min(most, columns.end - n0));
       const weights::SpreadRows spread = weights::spread_rows(w, n0, nc, arrangement, of_w);
       for (std::int64_t row = begin; row < end; ++row) {
-        activations::foreign_scales(*input_.codes, plan.task->first_row + row, arrangement, of_x);
+        const std::int64_t operand_row = plan.task->first_row + row;
+        const auto at = static_cast<std::size_t>(operand_row);
+        activations::foreign_scales(*input_.codes,
+                                    input_.gather.empty() ? operand_row : input_.gather[at],
+                                    arrangement, of_x);
         multiply_scales(of_w, of_x, spread.count, spread.row_floats, products);
         const std::int64_t stride =
             spread.count == 1 ? 0 : spread.row_floats * static_cast<std::int64_t>(sizeof(float));

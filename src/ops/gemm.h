@@ -19,7 +19,13 @@ struct GemmInput {
   const QuantizedView* codes = nullptr;          // only for weights of code formats
   bool requantize = false;  // codes: as bf16, rounded once, and quantized again at 224
 
-  std::int64_t rows() const noexcept { return codes != nullptr ? codes->rows : x.rows; }
+  /// Row i of the operand is row gather[i] of x; a negative one is no row, and no task covers it.
+  std::span<const std::int32_t> gather = {};
+
+  std::int64_t rows() const noexcept {
+    if (gather.data() != nullptr) return static_cast<std::int64_t>(gather.size());
+    return codes != nullptr ? codes->rows : x.rows;
+  }
   std::int64_t columns() const noexcept { return codes != nullptr ? codes->columns : x.columns; }
 };
 
