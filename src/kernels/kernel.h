@@ -78,6 +78,17 @@ struct Kernel {
   void (*run)(const GemmArgs&) noexcept;
 };
 
+/// One row of gate and up to multiply into the row that w2 takes.
+struct GluArgs {
+  const std::uint16_t* gate;
+  const std::uint16_t* up;
+  std::int64_t step;   // elements from value to value of both: 2 where they alternate
+  std::int64_t count;  // values
+  float limit;         // gate = min(gate, limit), up = clamp(up, -limit, limit); NaN passes through
+  float weight;
+  std::uint16_t* out;  // [count]
+};
+
 /// What a model does to rows between GEMMs, and the two ends of a GEMM. One generic source
 /// (rows.h) compiled per instruction set: the same operations in the same order give the same bits.
 struct RowKernels {
@@ -104,6 +115,12 @@ struct RowKernels {
   /// out = bf16(bf16(silu(gate)) * up)
   void (*silu_mul)(const std::uint16_t* gate, const std::uint16_t* up, std::int64_t count,
                    std::uint16_t* out) noexcept;
+  /// out = bf16(silu(gate) * up * weight)
+  void (*glu_silu)(const GluArgs& a) noexcept;
+  /// out = bf16(bf16(bf16(silu(gate)) * up) * weight), the last only for a weight that is not 1
+  void (*glu_silu_rounded)(const GluArgs& a) noexcept;
+  /// out = bf16(bf16(up + 1) * bf16(gate * bf16(sigmoid(bf16(1.702 gate))))), then as above
+  void (*glu_gpt_oss)(const GluArgs& a) noexcept;
   /// Rotates one head in place; halves are pairs (i, i + head_dim / 2); cos, sin [head_dim / 2].
   void (*rope)(std::uint16_t* head, const std::uint16_t* cos, const std::uint16_t* sin,
                std::int64_t head_dim) noexcept;

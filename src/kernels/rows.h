@@ -168,6 +168,56 @@ static void silu_mul(const std::uint16_t* gate, const std::uint16_t* up, std::in
   }
 }
 
+/// out[i] = form(gate, up, weight) of the clamped values.
+template <class Form>
+DEEPINFER_INLINE void glu(const GluArgs& a, std::int64_t step, Form form) {
+  for (std::int64_t i = 0; i < a.count; ++i) {
+    const float gate = decode_bf16(a.gate[i * step]);
+    const float up = decode_bf16(a.up[i * step]);
+    const float low = up < -a.limit ? -a.limit : up;
+    a.out[i] = form(gate > a.limit ? a.limit : gate, low > a.limit ? a.limit : low, a.weight);
+  }
+}
+
+/// With a step that the compiler knows, so that the loop vectorizes.
+template <class Form>
+DEEPINFER_INLINE void glu(const GluArgs& a, Form form) {
+  if (a.step == 1) {
+    glu(a, 1, form);
+  } else {
+    glu(a, a.step, form);
+  }
+}
+
+DEEPINFER_INLINE float as_bf16(float value) { return decode_bf16(store_bf16(value)); }
+
+DEEPINFER_INLINE std::uint16_t weighted(float value, float weight) {
+  const std::uint16_t rounded = store_bf16(value);
+  return weight == 1.0F ? rounded : store_bf16(decode_bf16(rounded) * weight);
+}
+
+static void glu_silu(const GluArgs& a) noexcept {
+  glu(
+      a, [](float gate, float up, float weight)
+             __attribute__((always_inline)) { return store_bf16(silu32(gate) * up * weight); });
+}
+
+static void glu_silu_rounded(const GluArgs& a) noexcept {
+  glu(
+      a, [](float gate, float up, float weight) __attribute__((always_inline)) {
+        return weighted(as_bf16(silu32(gate)) * up, weight);
+      });
+}
+
+static void glu_gpt_oss(const GluArgs& a) noexcept {
+  glu(
+      a, [](float gate, float up, float weight) __attribute__((always_inline)) {
+        constexpr float kAlpha = 1.702F;
+        const float sigmoid = as_bf16(1.0F / (1.0F + exp32(-as_bf16(gate * kAlpha))));
+        return weighted(as_bf16(up + 1.0F) * as_bf16(gate * sigmoid), weight);
+      });
+}
+
 static void rope(std::uint16_t* head, const std::uint16_t* cos, const std::uint16_t* sin,
                  std::int64_t head_dim) noexcept {
   const std::int64_t half = head_dim / 2;
@@ -303,9 +353,10 @@ static float exp_sum(const float* x, std::int64_t count, float* largest) noexcep
 
 template <class V>
 static constexpr RowKernels row_kernels() {
-  return {quantize_bf16,  quantize_f32,  decode_e4m3fn_row, arrange, V::reduce,
-          store_bf16_row, store_f32_row, rms_norm<V>,       add,     silu_mul,
-          rope,           attend<V>,     exp_sum<V>};
+  return {quantize_bf16, quantize_f32,   decode_e4m3fn_row, arrange,
+          V::reduce,     store_bf16_row, store_f32_row,     rms_norm<V>,
+          add,           silu_mul,       glu_silu,          glu_silu_rounded,
+          glu_gpt_oss,   rope,           attend<V>,         exp_sum<V>};
 }
 
 }  // namespace deepinfer::kernels::rows
