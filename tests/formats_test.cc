@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "code_values.h"
 #include "formats/bf16.h"
 #include "formats/e2m1.h"
 #include "formats/e4m3fn.h"
@@ -15,18 +16,8 @@
 namespace deepinfer::formats {
 namespace {
 
-/// The value of an e4m3fn code by its definition; doubles are exact here.
-double e4m3fn_value(int code) {
-  const int e = (code >> 3) & 15;
-  const int m = code & 7;
-  const double magnitude = e == 0 ? std::ldexp(m, -9) : std::ldexp(8 + m, e - 10);
-  return (code & 0x80) != 0 ? -magnitude : magnitude;
-}
-
-double e2m1_value(int code) {
-  constexpr double kValues[] = {0, .5, 1, 1.5, 2, 3, 4, 6};
-  return (code & 8) != 0 ? -kValues[code & 7] : kValues[code & 7];
-}
+using test::e2m1_value;
+using test::e4m3fn_value;
 
 /// Nearest magnitude in a table of ascending values, ties to the even index.
 template <class Value>

@@ -1,6 +1,9 @@
 // Random weights of every format that kernels take, with the memory they view.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -34,6 +37,13 @@ constexpr FormatCase kFormatCases[] = {
     {"mxfp4", Element::kE2m1, ScaleType::kE8m0, 1, 32},
     {"fp4-1x32-f32", Element::kE2m1, ScaleType::kF32, 1, 32},
 };
+
+/// The name of a format as part of a test's name.
+inline std::string name_of_format(const testing::TestParamInfo<FormatCase>& tested) {
+  std::string name = tested.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
 
 struct TestWeight {
   FormatCase format;

@@ -3,8 +3,8 @@
 # to install, prints the one command that does it and stops.
 set -euo pipefail
 
-build=(g++ cmake ninja-build pkg-config python3-venv libcli11-dev libfmt-dev libgtest-dev
-       libpcre2-dev libutf8proc-dev nlohmann-json3-dev)
+build=(g++ cmake ninja-build pkg-config python3-venv libcli11-dev libfmt-dev libgmp-dev libgtest-dev
+       libpcre2-dev librapidcheck-dev libutf8proc-dev nlohmann-json3-dev)
 dev=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev binutils)
 
 wanted=()
