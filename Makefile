@@ -6,6 +6,7 @@
 #   make test-torch the torch and transformers oracles (5 GB, in an environment of their own)
 #   make test-full  every float, every shape: long
 #   make bench      rates of kernels and models beside the memory roof
+#   make cross      one digest: gcc and clang, debug and release, aarch64 and older CPUs under qemu
 #   make lint asan tsan fuzz clang      what .ci/run runs besides
 #   make format install clean
 
@@ -17,7 +18,7 @@ MODELS := build/models
 QUANTIZED := $(MODELS)/smollm2-fp8-32x32/config.json $(MODELS)/smollm2-mxfp4/config.json
 FUZZ_SECONDS ?= 60
 
-.PHONY: all build demo test test-torch test-full bench lint asan tsan fuzz clang format install \
+.PHONY: all build demo test test-torch test-full bench lint asan tsan fuzz clang cross format install \
         clean models
 
 all: build
@@ -28,6 +29,10 @@ all: build
 
 .cache/packages-dev: tools/install_packages.sh
 	@tools/install_packages.sh build dev
+	@mkdir -p .cache && touch $@
+
+.cache/packages-cross: tools/install_packages.sh
+	@tools/install_packages.sh build dev cross
 	@mkdir -p .cache && touch $@
 
 build: .cache/packages
@@ -92,8 +97,18 @@ asan tsan: .cache/packages-dev
 	@ctest --test-dir build-$@ --output-on-failure -j 1
 
 clang: .cache/packages-dev
-	@cmake --preset clang >/dev/null && cmake --build build-clang -j $(JOBS)
+	@cmake --preset clang >/dev/null
+	@cmake --build build-clang -j $(JOBS) --target deepinfer_cli arithmetic_test
 	@build-clang/arithmetic_test --gtest_brief=1
+
+cross: .cache/packages-cross .venv/.done build clang
+	@for preset in numeric-gcc-debug numeric-clang-debug; do \
+	  cmake --preset $$preset >/dev/null && \
+	  cmake --build build-$$preset -j $(JOBS) --target arithmetic_test && \
+	  build-$$preset/arithmetic_test --gtest_brief=1 || exit 1; done
+	@cmake --preset numeric-aarch64 >/dev/null && cmake --build build-numeric-aarch64 -j $(JOBS)
+	@ctest --test-dir build-numeric-aarch64 --output-on-failure -j $(JOBS)
+	@$(PYTHON) -m pytest -q tests/cross
 
 fuzz: .cache/packages-dev
 	@cmake --preset fuzz >/dev/null && cmake --build build-fuzz -j $(JOBS)

@@ -48,6 +48,28 @@ TEST(arithmetic_test, digests_are_those_of_the_contract) {
   }
 }
 
+TEST(arithmetic_test, case_048_one_row_on_every_isa_of_the_build) {
+  constexpr std::int64_t kN = 224;
+  for (const std::int64_t k : {512, 576}) {
+    const std::vector<std::uint8_t> codes(static_cast<std::size_t>(kN * k), 0x38);       // 1
+    const std::vector<std::uint8_t> scales(static_cast<std::size_t>(kN * k / 32), 127);  // 1
+    const std::vector<float> x(static_cast<std::size_t>(k), 1.0F);
+    WeightView view = {.element = Element::kE4m3fn, .codes = codes.data(), .n = kN, .k = k};
+    view.scale_type = ScaleType::kE8m0;
+    view.scales = scales.data();
+    view.scale_rows = kN;
+    view.scale_columns = k / 32;
+    const Weight w = Weight::prepare(view, "w");
+    for (const kernels::IsaTable* table : kernels::isa_tables()) {
+      if (kernels::why_not(table->isa)) continue;
+      std::vector<float> y(kN, -1.0F);
+      linear(Context({.num_threads = 1, .isa = table->isa}), {x.data(), FloatType::kF32, 1, k, 0},
+             w, {y.data(), FloatType::kF32, 1, kN, 0});
+      EXPECT_EQ(y, std::vector<float>(kN, static_cast<float>(k))) << table->name;
+    }
+  }
+}
+
 // ---- the corpus as files: a JSON line, then the arrays one after the other ----
 
 void put(std::string& out, const void* data, std::size_t bytes) {

@@ -2,7 +2,8 @@
 """Checks the rules of the tree that no compiler checks (docs/architecture.md):
 
   includes   which folder may include which
-  symbols    objects of one instruction set have no weak symbols, in release and debug builds
+  symbols    objects of one instruction set have no weak symbols: gcc and clang, release and debug
+  vectors    all other objects run on the first x86-64 CPUs: no AVX, no BMI
   names      kernels are called <op>_<weight>_<act>_<mr>x<nr>_<isa>
   flags      no flag that changes bits
   headers    every header compiles on its own
@@ -12,6 +13,7 @@ Run from the top of the repository after a build. Exits 1 on the first rule that
 """
 
 import json
+import platform
 import re
 import subprocess
 import sys
@@ -76,20 +78,52 @@ def weak_symbols(objects):
     return problems
 
 
+def compile_as(command, compiler, optimization, target):
+    """Runs a compile command with another compiler or optimization."""
+    words = command["command"].split()
+    first = next(i for i, word in enumerate(words) if word.endswith("++"))  # after a launcher such as ccache
+    words = [word for word in words[first + 1 :] if word not in ("-O3", "-DNDEBUG")]
+    words[words.index("-o") + 1] = str(target)
+    words = [compiler, *words, *optimization, "-Wno-unknown-warning-option"]
+    subprocess.run(words, cwd=command["directory"], check=True)
+
+
 def check_symbols():
     """An inline function in an ISA object could be the copy that the linker keeps for everyone."""
     problems = []
     commands = {Path(c["file"]).stem: c for c in json.loads(Path("build/compile_commands.json").read_text())}
-    for name in ISA_FILES:
-        problems += weak_symbols(Path("build").rglob(f"{name}.cc.o"))
-        command = commands[name]
-        with tempfile.TemporaryDirectory() as folder:
-            target = str(Path(folder) / "debug.o")
-            words = command["command"].split()
-            words[words.index("-o") + 1] = target
-            words = [w for w in words if w not in ("-O3", "-DNDEBUG")] + ["-O0"]
-            subprocess.run(words, cwd=command["directory"], check=True)
-            problems += weak_symbols([target])
+    release, debug = ["-O3", "-DNDEBUG"], ["-O0"]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ISA_FILES:
+            problems += weak_symbols(Path("build").rglob(f"{name}.cc.o"))
+            for compiler, optimization in (("g++", debug), ("clang++-14", release), ("clang++-14", debug)):
+                target = Path(folder) / f"{name}-{compiler}{optimization[0]}.o"
+                compile_as(commands[name], compiler, optimization, target)
+                problems += weak_symbols([target])
+    return problems
+
+
+# Instructions that x86-64 does not promise: AVX and AVX-512 (all begin with v or use mask registers), BMI and
+# its kin.
+BEYOND_X86_64 = re.compile(
+    r"\t(v\w+|andn|bextr|bls[ir]|blsmsk|bzhi|mulx|pdep|pext|rorx|sarx|shlx|shrx|lzcnt|popcnt|movbe)\b|%[yz]mm|%k[0-7]"
+)
+
+
+def check_vectors():
+    """Only the files that are chosen at run time may need more than every x86-64 CPU has."""
+    problems = []
+    if platform.machine() != "x86_64":
+        return problems
+    objects = [o for o in Path("build/CMakeFiles").glob("deepinfer*.dir/**/*.o") if o.name[:-5] not in ISA_FILES]
+    if not objects:
+        return ["build/CMakeFiles: no objects"]
+    for path in objects:
+        out = subprocess.run(
+            ["objdump", "-d", "--no-show-raw-insn", str(path)], capture_output=True, text=True, check=True
+        )
+        wrong = [line.strip() for line in out.stdout.splitlines() if BEYOND_X86_64.search(line)]
+        problems += [f"{path}: {len(wrong)} instructions beyond x86-64, the first: {wrong[0]}"] if wrong else []
     return problems
 
 
@@ -134,7 +168,7 @@ def warn_length():
 
 
 def main():
-    for check in (check_includes, check_flags, check_names, check_symbols, check_headers):
+    for check in (check_includes, check_flags, check_names, check_symbols, check_vectors, check_headers):
         problems = check()
         print(f"{check.__name__}: {'ok' if not problems else 'FAILED'}")
         for problem in problems:

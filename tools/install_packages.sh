@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of the named sets ("build", "dev") that are missing. Without the right
+# Installs the Debian packages of the named sets ("build", "dev", "cross") that are missing. Without the right
 # to install, prints the one command that does it and stops.
 set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config python3-venv libcli11-dev libfmt-dev libgmp-dev libgtest-dev
        libpcre2-dev librapidcheck-dev libutf8proc-dev nlohmann-json3-dev)
 dev=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev binutils)
+cross=(g++-aarch64-linux-gnu qemu-user)
 
 wanted=()
 for set in "$@"; do
   case $set in
     build) wanted+=("${build[@]}") ;;
     dev) wanted+=("${dev[@]}") ;;
-    *) echo "usage: $0 build|dev ..." >&2; exit 2 ;;
+    cross) wanted+=("${cross[@]}") ;;
+    *) echo "usage: $0 build|dev|cross ..." >&2; exit 2 ;;
   esac
 done
 

@@ -155,7 +155,6 @@ const Kernel& select_kernel(Isa isa, Element element, Scales scales, std::int64_
 }
 
 bool vdpbf16ps_keeps_contract() noexcept {
-#if defined(__x86_64__)
   constexpr int kVectors = 4096;
   constexpr int kRows = kVectors / 4;
   const Kernel& tested = select_kernel(Isa::kAvx512bf16, Element::kBf16, Scales::kNone, 1);
@@ -181,7 +180,6 @@ bool vdpbf16ps_keeps_contract() noexcept {
       if (zeros && formats::bits_of(got[i]) != formats::bits_of(expected[i])) return false;
     }
   }
-#endif
   return true;
 }
 
