@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "deepinfer/export.h"
 #include "deepinfer/linear.h"
 
 namespace deepinfer::blockquant {
@@ -22,26 +23,30 @@ struct ByteMatrix {
 };
 
 /// x is quantized on the way in: 1x32, power-of-two scales, 224.
-void fp8_linear(const Context& context, const MatrixView& x, const ByteMatrix& weight,
-                const ByteMatrix& scale, const MutableMatrixView& y);
-void fp8_linear_2core(const Context& context, const MatrixView& x, const ByteMatrix& weight,
-                      const ByteMatrix& scale, const MutableMatrixView& y);
+DEEPINFER_API void fp8_linear(const Context& context, const MatrixView& x, const ByteMatrix& weight,
+                              const ByteMatrix& scale, const MutableMatrixView& y);
+DEEPINFER_API void fp8_linear_2core(const Context& context, const MatrixView& x,
+                                    const ByteMatrix& weight, const ByteMatrix& scale,
+                                    const MutableMatrixView& y);
 
 /// x is used as it is.
-void fp8_linear_raw(const Context& context, const MatrixView& x, const ByteMatrix& weight,
-                    const ByteMatrix& scale, const MutableMatrixView& y);
-void fp8_linear_raw_2core(const Context& context, const MatrixView& x, const ByteMatrix& weight,
-                          const ByteMatrix& scale, const MutableMatrixView& y);
+DEEPINFER_API void fp8_linear_raw(const Context& context, const MatrixView& x,
+                                  const ByteMatrix& weight, const ByteMatrix& scale,
+                                  const MutableMatrixView& y);
+DEEPINFER_API void fp8_linear_raw_2core(const Context& context, const MatrixView& x,
+                                        const ByteMatrix& weight, const ByteMatrix& scale,
+                                        const MutableMatrixView& y);
 
 /// x is quantized on the way in; values that were quantized at 224 already do not change.
-void fp4_linear(const Context& context, const MatrixView& x, const ByteMatrix& weight,
-                const ByteMatrix& scale, const MutableMatrixView& y);
-void fp4_linear_2core(const Context& context, const MatrixView& x, const ByteMatrix& weight,
-                      const ByteMatrix& scale, const MutableMatrixView& y);
+DEEPINFER_API void fp4_linear(const Context& context, const MatrixView& x, const ByteMatrix& weight,
+                              const ByteMatrix& scale, const MutableMatrixView& y);
+DEEPINFER_API void fp4_linear_2core(const Context& context, const MatrixView& x,
+                                    const ByteMatrix& weight, const ByteMatrix& scale,
+                                    const MutableMatrixView& y);
 
 /// Runs when *flag is exactly 1; otherwise y becomes zeros and no byte of the weight is read.
-void fp4_linear_2core_gated(const Context& context, const MatrixView& x, const ByteMatrix& weight,
-                            const ByteMatrix& scale, const std::int32_t* flag,
-                            const MutableMatrixView& y);
+DEEPINFER_API void fp4_linear_2core_gated(const Context& context, const MatrixView& x,
+                                          const ByteMatrix& weight, const ByteMatrix& scale,
+                                          const std::int32_t* flag, const MutableMatrixView& y);
 
 }  // namespace deepinfer::blockquant

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deepinfer/export.h"
 #include "deepinfer/tensor.h"
 
 namespace deepinfer {
@@ -23,7 +24,7 @@ struct Tensor {
 /// An open checkpoint: every file mapped read-only, every header checked.
 ///
 /// The views stay valid as long as the Checkpoint lives. Reading from several threads is fine.
-class Checkpoint {
+class DEEPINFER_API Checkpoint {
  public:
   /// Opens a `.safetensors` file, an index (`*.safetensors.index.json`) or a folder that holds
   /// either `model.safetensors.index.json`, or one or more `.safetensors` files.

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "deepinfer/export.h"
+
 namespace deepinfer {
 
 /// What kind of thing went wrong. The command line maps these to its exit codes.
@@ -18,7 +20,7 @@ enum class ErrorCode {
 
 /// An error with its kind. `what()` is one line: the name of the thing, what was expected, what
 /// was found.
-class Error : public std::runtime_error {
+class DEEPINFER_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
 

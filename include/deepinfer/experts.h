@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 
+#include "deepinfer/export.h"
 #include "deepinfer/linear.h"
 #include "deepinfer/prepared_weight.h"
 
@@ -34,16 +35,17 @@ struct RoutingRules {
 ///
 /// logits [tokens, num_experts], ids and weights [tokens, top_k]. Throws Error(kInvalidArgument)
 /// naming the argument: top_k above the experts that may be chosen, groups that do not divide them.
-void route(const Context& context, const float* logits, std::int64_t tokens,
-           std::int64_t num_experts, const RoutingRules& rules, const float* bias,
-           std::int32_t* ids, float* weights);
+DEEPINFER_API void route(const Context& context, const float* logits, std::int64_t tokens,
+                         std::int64_t num_experts, const RoutingRules& rules, const float* bias,
+                         std::int32_t* ids, float* weights);
 
 /// Hash-routed layers: the experts of a token are row token_ids[t] of `table` [vocabulary, top_k],
 /// their weights those of route().
-void route_hashed(const Context& context, const float* logits, std::int64_t tokens,
-                  std::int64_t num_experts, const RoutingRules& rules,
-                  std::span<const std::int32_t> table, std::span<const std::int32_t> token_ids,
-                  std::int32_t* ids, float* weights);
+DEEPINFER_API void route_hashed(const Context& context, const float* logits, std::int64_t tokens,
+                                std::int64_t num_experts, const RoutingRules& rules,
+                                std::span<const std::int32_t> table,
+                                std::span<const std::int32_t> token_ids, std::int32_t* ids,
+                                float* weights);
 
 /// How gate and up become h.
 enum class ExpertActivation : std::uint8_t {
@@ -92,8 +94,9 @@ struct ExpertWeights {
 /// token depend on its own row, ids and weights alone: not on the batch, the order of tokens or of
 /// distinct ids, threads or instruction set. Cost grows with the tokens and the experts used.
 /// Throws Error(kInvalidArgument) naming the argument before anything is written.
-void experts(const Context& context, const MatrixView& x, std::span<const std::int32_t> ids,
-             std::span<const float> weights, const ExpertWeights& w, const ExpertRules& rules,
-             const MutableMatrixView& y);
+DEEPINFER_API void experts(const Context& context, const MatrixView& x,
+                           std::span<const std::int32_t> ids, std::span<const float> weights,
+                           const ExpertWeights& w, const ExpertRules& rules,
+                           const MutableMatrixView& y);
 
 }  // namespace deepinfer

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "deepinfer/export.h"
 #include "deepinfer/runtime.h"
 #include "deepinfer/weight.h"
 
@@ -44,8 +45,9 @@ enum class Activations : std::uint8_t {
 /// y NaN. m = 0 or n = 0 is success and touches nothing; pointers may then be null. Throws
 /// Error(kInvalidArgument) naming the argument before anything is written; y must overlap neither x
 /// nor bias, and all three are aligned to their elements.
-void linear(const Context& context, const MatrixView& x, const Weight& w,
-            const MutableMatrixView& y, Activations activations = Activations::kQuantize224,
-            const float* bias = nullptr);
+DEEPINFER_API void linear(const Context& context, const MatrixView& x, const Weight& w,
+                          const MutableMatrixView& y,
+                          Activations activations = Activations::kQuantize224,
+                          const float* bias = nullptr);
 
 }  // namespace deepinfer

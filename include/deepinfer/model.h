@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "deepinfer/export.h"
 #include "deepinfer/linear.h"
 #include "deepinfer/runtime.h"
 
@@ -36,7 +37,7 @@ class Model;
 
 /// One sequence: the KV cache and the buffers of the forward pass. Not for use by several threads
 /// at once. The Model and the Context must outlive it.
-class Session {
+class DEEPINFER_API Session {
  public:
   virtual ~Session() = default;
 
@@ -66,7 +67,7 @@ class Session {
 };
 
 /// An opened model. Weights stay in the mapped files.
-class Model {
+class DEEPINFER_API Model {
  public:
   virtual ~Model() = default;
 

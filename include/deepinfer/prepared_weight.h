@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deepinfer/export.h"
 #include "deepinfer/runtime.h"
 #include "deepinfer/tensor.h"
 #include "deepinfer/weight.h"
@@ -45,11 +46,11 @@ struct KernelScale {
 /// The kernel scales of a weight, or nothing when its packed scales do not fit: rows of a 32-row
 /// block of e4m3fn that differ, too few columns, another number of rows than n (a grid handed in
 /// where rows are expected, say), null pointers, bf16. Reads only scales, never codes.
-std::optional<KernelScale> kernel_scale(const PackedWeightView& view);
+DEEPINFER_API std::optional<KernelScale> kernel_scale(const PackedWeightView& view);
 
 /// A checked weight, single or stacked. Codes stay where they are, and so do e2m1 scales; of
 /// e4m3fn scales one row in 32 is kept. The viewed memory must outlive it.
-class PreparedWeight {
+class DEEPINFER_API PreparedWeight {
  public:
   /// From packed scales. Throws Error(kInvalidArgument) that says why they do not fit.
   static PreparedWeight prepare(const PackedWeightView& view, std::string_view name);
@@ -101,7 +102,7 @@ struct RefusedWeight {
 };
 
 /// What prepare_model() made.
-struct PreparedModel {
+struct DEEPINFER_API PreparedModel {
   std::vector<NamedPreparedWeight> weights;  ///< sorted by name
   std::vector<RefusedWeight> refused;        ///< sorted by name
 
@@ -112,8 +113,9 @@ struct PreparedModel {
 
 /// Prepares every fp8 and fp4 weight that kernels can take, and says of the others why not. Empty
 /// when the context's `gemm` switch is off. Takes time in proportion to the scales, not the codes.
-PreparedModel prepare_model(const Context& context, const std::vector<NamedPackedWeight>& weights);
+DEEPINFER_API PreparedModel prepare_model(const Context& context,
+                                          const std::vector<NamedPackedWeight>& weights);
 /// The same over the fp8 and fp4 weights of a checkpoint, as published; `map` must outlive it.
-PreparedModel prepare_model(const Context& context, const WeightMap& map);
+DEEPINFER_API PreparedModel prepare_model(const Context& context, const WeightMap& map);
 
 }  // namespace deepinfer

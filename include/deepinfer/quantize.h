@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deepinfer/export.h"
 #include "deepinfer/runtime.h"
 
 namespace deepinfer {
@@ -44,7 +45,7 @@ struct QuantizeReport {
 };
 
 /// "bf16", "fp8-32x32", "fp8-128x128", "mxfp8", "mxfp4".
-std::vector<std::string_view> quantize_formats();
+DEEPINFER_API std::vector<std::string_view> quantize_formats();
 
 /// Reads the checkpoint at `in` (a safetensors file or a folder), quantizes its linear weights and
 /// writes a folder `out` that other engines load too: fp8 alone in the layout of transformers, all
@@ -59,7 +60,8 @@ std::vector<std::string_view> quantize_formats();
 /// that exists and is not empty; kBadInput for a damaged source and for a NaN or infinite weight,
 /// with tensor, row and column; kUnsupported for a source that is quantized already; kIo when the
 /// output cannot be written.
-QuantizeReport quantize(const Context& context, const std::filesystem::path& in,
-                        const std::filesystem::path& out, const QuantizeOptions& options);
+DEEPINFER_API QuantizeReport quantize(const Context& context, const std::filesystem::path& in,
+                                      const std::filesystem::path& out,
+                                      const QuantizeOptions& options);
 
 }  // namespace deepinfer

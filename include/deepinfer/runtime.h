@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deepinfer/export.h"
 #include "deepinfer/format.h"
 
 namespace deepinfer {
@@ -15,10 +16,10 @@ namespace deepinfer {
 class ThreadPool;
 
 /// The name of an instruction set, as in DEEPINFER_ISA.
-std::string_view isa_name(Isa isa) noexcept;
+DEEPINFER_API std::string_view isa_name(Isa isa) noexcept;
 
 /// Threads that the caller brings along.
-class Executor {
+class DEEPINFER_API Executor {
  public:
   virtual ~Executor() = default;
 
@@ -52,7 +53,7 @@ struct ContextOptions {
 /// Worker threads are pinned to the CPUs of the process; the affinity of calling threads is never
 /// touched. Calls that use one Context at the same time from several threads run one after another.
 /// A child made by fork() has no worker threads: it needs a Context of its own.
-class Context {
+class DEEPINFER_API Context {
  public:
   /// Throws Error(kInvalidArgument) for a value that cannot be read, Error(kUnsupported) for an
   /// instruction set that this CPU or build lacks.
@@ -107,6 +108,6 @@ struct SystemInfo {
   std::vector<IsaInfo> isas;  ///< best first
 };
 
-SystemInfo system_info();
+DEEPINFER_API SystemInfo system_info();
 
 }  // namespace deepinfer

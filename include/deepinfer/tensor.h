@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "deepinfer/export.h"
+
 namespace deepinfer {
 
 /// The data types of the safetensors format, in its own rank order.
@@ -37,13 +39,13 @@ enum class DType : std::uint8_t {
 };
 
 /// The name used in safetensors headers, e.g. "F8_E4M3".
-std::string_view dtype_name(DType dtype) noexcept;
+DEEPINFER_API std::string_view dtype_name(DType dtype) noexcept;
 
 /// Bits per element: 4 for F4, 6 for the F6 types, else a multiple of 8.
-int dtype_bits(DType dtype) noexcept;
+DEEPINFER_API int dtype_bits(DType dtype) noexcept;
 
 /// The data type with this safetensors name, or nothing.
-std::optional<DType> dtype_from_name(std::string_view name) noexcept;
+DEEPINFER_API std::optional<DType> dtype_from_name(std::string_view name) noexcept;
 
 /// A tensor whose bytes belong to somebody else: little-endian, row-major, dense, at any address.
 struct TensorView {
@@ -54,6 +56,6 @@ struct TensorView {
 };
 
 /// "[576, 576]"; "[]" for a scalar.
-std::string shape_string(const std::vector<std::int64_t>& shape);
+DEEPINFER_API std::string shape_string(const std::vector<std::int64_t>& shape);
 
 }  // namespace deepinfer

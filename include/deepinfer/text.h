@@ -11,13 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "deepinfer/export.h"
+
 namespace deepinfer {
 
 /// A byte-level BPE tokenizer read from a Hugging Face `tokenizer.json`.
 ///
 /// Encoding is thread-safe. Any other kind of tokenizer (unigram, wordpiece), and any normalizer,
 /// pre-tokenizer or decoder that is not implemented, is refused by name: Error(kUnsupported).
-class Tokenizer {
+class DEEPINFER_API Tokenizer {
  public:
   /// Throws Error(kBadInput) for a missing or damaged file.
   static Tokenizer from_file(const std::filesystem::path& path);
@@ -56,10 +58,10 @@ class Tokenizer {
 };
 
 /// The offset of the first byte that is not part of well-formed UTF-8, or nothing.
-std::optional<std::size_t> first_invalid_utf8(std::string_view text) noexcept;
+DEEPINFER_API std::optional<std::size_t> first_invalid_utf8(std::string_view text) noexcept;
 
 /// Turns a stream of token bytes into a stream of whole UTF-8 characters.
-class Utf8Stream {
+class DEEPINFER_API Utf8Stream {
  public:
   /// Adds bytes; returns what is complete now. Bytes that can never become valid UTF-8 come out as
   /// U+FFFD, one per maximal ill-formed subsequence (as Unicode recommends).
@@ -79,7 +81,7 @@ struct ChatMessage {
 
 /// One of the chat templates this library knows. There is no template engine: a template text is
 /// recognised as a whole.
-class ChatTemplate {
+class DEEPINFER_API ChatTemplate {
  public:
   /// Looks for the template of the model in `directory`: `chat_template.jinja`, or the
   /// `chat_template` member of `tokenizer_config.json`. Throws Error(kUnsupported) when the text is
@@ -113,7 +115,7 @@ struct SamplingOptions {
 };
 
 /// Chooses tokens. The same seed and logits give the same tokens on every machine.
-class Sampler {
+class DEEPINFER_API Sampler {
  public:
   /// Throws Error(kInvalidArgument) for values out of range.
   explicit Sampler(const SamplingOptions& options);

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deepinfer/export.h"
 #include "deepinfer/format.h"
 
 namespace deepinfer {
@@ -36,12 +37,12 @@ struct WeightView {
 ///
 /// Throws Error(kInvalidArgument) for a range outside of the weight and for columns that do not
 /// start at a multiple of 32 of the stored weight (a sum over k is made of blocks of 32).
-WeightView slice(const WeightView& view, std::int64_t row, std::int64_t n, std::int64_t column,
-                 std::int64_t k);
+DEEPINFER_API WeightView slice(const WeightView& view, std::int64_t row, std::int64_t n,
+                               std::int64_t column, std::int64_t k);
 
 /// A checked WeightView. The viewed memory must outlive it. Codes are never copied; f32, bf16 and
 /// f16 scales are copied as f32 (exact), e8m0 scales stay where they are.
-class Weight {
+class DEEPINFER_API Weight {
  public:
   Weight() = default;
 
@@ -73,9 +74,9 @@ class Weight {
 };
 
 /// Bytes of one dense row of codes.
-std::int64_t code_row_bytes(Element element, std::int64_t k) noexcept;
+DEEPINFER_API std::int64_t code_row_bytes(Element element, std::int64_t k) noexcept;
 
 /// Bytes of one scale; 0 for kNone.
-std::int64_t scale_bytes(ScaleType type) noexcept;
+DEEPINFER_API std::int64_t scale_bytes(ScaleType type) noexcept;
 
 }  // namespace deepinfer

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "deepinfer/checkpoint.h"
+#include "deepinfer/export.h"
 #include "deepinfer/weight.h"
 
 namespace deepinfer {
@@ -28,7 +29,7 @@ struct MapProblem {
 };
 
 /// The weights of a checkpoint. Points into the Checkpoint, which must outlive it.
-class WeightMap {
+class DEEPINFER_API WeightMap {
  public:
   /// Pairs the tensors of `checkpoint`, reading `quantization_config` from its config.json if there
   /// is one. Never throws for a single tensor that does not fit: it becomes a problem. Throws
