@@ -7,6 +7,7 @@
 #   make test-full  every float, every shape: long
 #   make bench      rates of kernels and models beside the memory roof
 #   make cross      one digest: gcc and clang, debug and release, aarch64 and older CPUs under qemu
+#   make package    the installed library, static and shared, in a project that uses it
 #   make lint asan tsan fuzz clang      what .ci/run runs besides
 #   make format install clean
 
@@ -18,8 +19,8 @@ MODELS := build/models
 QUANTIZED := $(MODELS)/smollm2-fp8-32x32/config.json $(MODELS)/smollm2-mxfp4/config.json
 FUZZ_SECONDS ?= 60
 
-.PHONY: all build demo test test-torch test-full bench lint asan tsan fuzz clang cross format install \
-        clean models
+.PHONY: all build demo test test-torch test-full bench lint asan tsan fuzz clang cross package \
+        format install clean models
 
 all: build
 
@@ -109,6 +110,10 @@ cross: .cache/packages-cross .venv/.done build clang
 	@cmake --preset numeric-aarch64 >/dev/null && cmake --build build-numeric-aarch64 -j $(JOBS)
 	@ctest --test-dir build-numeric-aarch64 --output-on-failure -j $(JOBS)
 	@$(PYTHON) -m pytest -q tests/cross
+
+package: .venv/.done build
+	@cmake --preset shared >/dev/null && cmake --build build-shared -j $(JOBS)
+	@$(PYTHON) -m pytest -q tests/packaging
 
 fuzz: .cache/packages-dev
 	@cmake --preset fuzz >/dev/null && cmake --build build-fuzz -j $(JOBS)

@@ -7,6 +7,7 @@
   names      kernels are called <op>_<weight>_<act>_<mr>x<nr>_<isa>
   flags      no flag that changes bits
   headers    every header compiles on its own
+  exports    public classes and functions are marked DEEPINFER_API
   length     files of at most 400 lines (kernels 800): warns only
 
 Run from the top of the repository after a build. Exits 1 on the first rule that is broken.
@@ -159,6 +160,20 @@ def check_headers():
     return problems
 
 
+def check_exports():
+    """Without the mark a program links to the static library and not to the shared one."""
+    problems = []
+    function = re.compile(r"^(?!DEEPINFER_API|template|inline|constexpr|using|typedef|extern)\w[\w:<>,&* ]*[ &*]\w+\(.*", re.M)
+    type_ = re.compile(r"^(class|struct) (?!DEEPINFER_API)(\w+)[^;{]*\{\n(.*?)^\};", re.M | re.S)
+    member = re.compile(r"^  \w[^=\n]*\)( const)?( noexcept)?;$", re.M)
+    for path in tracked("include/*.h"):
+        text = path.read_text()
+        unmarked = [match[0] for match in function.finditer(text)]
+        unmarked += [f"{m[1]} {m[2]}" for m in type_.finditer(text) if m[1] == "class" or member.search(m[3])]
+        problems += [f"{path}: not marked DEEPINFER_API: {name}" for name in unmarked]
+    return problems
+
+
 def warn_length():
     for path in tracked("*.cc", "*.h", "*.py"):
         limit = MAX_KERNEL_LINES if path.parts[:2] == ("src", "kernels") else MAX_LINES
@@ -168,7 +183,7 @@ def warn_length():
 
 
 def main():
-    for check in (check_includes, check_flags, check_names, check_symbols, check_vectors, check_headers):
+    for check in (check_includes, check_flags, check_names, check_symbols, check_vectors, check_exports, check_headers):
         problems = check()
         print(f"{check.__name__}: {'ok' if not problems else 'FAILED'}")
         for problem in problems:
