@@ -28,5 +28,6 @@ void add_inspect(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);
 void add_run(CLI::App& app, Command& command);
 void add_perplexity(CLI::App& app, Command& command);
+void add_verify(CLI::App& app, Command& command);
 
 }  // namespace deepinfer::cli

@@ -13,6 +13,7 @@
 #include "deepinfer/error.h"
 #include "deepinfer/version.h"
 #include "deepinfer/weight_map.h"
+#include "words.h"
 
 namespace deepinfer::cli {
 namespace {
@@ -36,16 +37,6 @@ struct Inspection {
   std::map<const Tensor*, std::string> format_of;  // of codes and scales; others are plain
   std::vector<MapProblem> problems;
 };
-
-/// Names come from a file: no control character may reach the terminal.
-std::string shown(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < ' ' || byte == 0x7F ? '?' : c;
-  }
-  return out;
-}
 
 /// `model_type` and `num_hidden_layers`, at the top or in `text_config`.
 void read_config(const std::filesystem::path& folder, Inspection& found) {
@@ -118,11 +109,6 @@ std::string joined(const std::set<std::string>& words) {
   std::string out;
   for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
   return out;
-}
-
-double mega(std::uint64_t bytes) {
-  constexpr double kMega = 1e6;
-  return static_cast<double>(bytes) / kMega;
 }
 
 void print_tensors(const Checkpoint& checkpoint, const Inspection& found) {

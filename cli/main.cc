@@ -128,6 +128,7 @@ int main(int argc, char** argv) {
   add_info(app, command);
   add_bench(app, command);
   add_inspect(app, command);
+  add_verify(app, command);
   add_quantize(app, command);
   add_run(app, command);
   add_perplexity(app, command);

@@ -98,6 +98,9 @@ struct CacheInfo {
   std::int64_t bytes;
 };
 
+/// The instruction sets that this CPU and build run, best first; the last is the scalar reference.
+std::vector<Isa> usable_isas();
+
 /// What `deepinfer info` prints.
 struct SystemInfo {
   std::string version;   ///< of this library, e.g. "0.1.0"

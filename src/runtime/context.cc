@@ -151,6 +151,14 @@ int Context::num_threads() const noexcept { return pool_->num_threads(); }
 
 const std::string& Context::threads_reason() const noexcept { return threads_reason_; }
 
+std::vector<Isa> usable_isas() {
+  std::vector<Isa> isas;
+  for (const kernels::IsaTable* table : kernels::isa_tables()) {
+    if (!kernels::why_not(table->isa)) isas.push_back(table->isa);
+  }
+  return isas;
+}
+
 SystemInfo system_info() {
   SystemInfo info;
   info.version = kVersion;

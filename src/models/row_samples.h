@@ -1,0 +1,30 @@
+// Which rows of which weights are compared, in which order: fixed by the seed alone, so that two
+// runs differ only in how far they get.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "deepinfer/weight_map.h"
+
+namespace deepinfer::models {
+
+/// Rows [first, last) of a weight that are compared together.
+struct RowSample {
+  std::size_t weight;  ///< index in the map
+  std::int64_t first;  ///< at the edge of a scale block
+  std::int64_t last;
+  bool is_first;  ///< the first of its weight in the order
+};
+
+/// Slices of a weight begin at multiples of this: a WeightView begins with a whole block.
+std::int64_t slice_unit(const WeightView& view) noexcept;
+
+/// Rows [first, last) of a weight, `first` a multiple of slice_unit(), as a weight of its own.
+WeightView slice_of(const WeightView& view, std::int64_t first, std::int64_t last) noexcept;
+
+/// All rows of all weights. One sample of every weight comes first, then a second one of each, and
+/// so on; the weights and the samples of each are shuffled.
+std::vector<RowSample> row_samples(const WeightMap& map, std::uint64_t seed);
+
+}  // namespace deepinfer::models

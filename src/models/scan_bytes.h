@@ -1,0 +1,58 @@
+// Looks at a stretch of one tensor's bytes: fast where all is well, which is nearly everywhere, and
+// one element at a time where something was found.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "deepinfer/checkpoint.h"
+#include "deepinfer/verify.h"
+#include "deepinfer/weight.h"
+
+namespace deepinfer::models {
+
+/// An element, by its number in the tensor (kZeroBlock: in the grid of blocks).
+struct ElementPlace {
+  std::int64_t number;
+  std::uint64_t bits;
+};
+
+struct Tally {
+  static constexpr std::int64_t kPlaces = 4;  // enough to see a pattern
+
+  std::int64_t count = 0;
+  std::array<ElementPlace, kPlaces> first = {};  // min(count, kPlaces) of them
+
+  void add(std::int64_t number, std::uint64_t bits) {
+    if (count < kPlaces) first[static_cast<std::size_t>(count)] = {number, bits};
+    ++count;
+  }
+
+  /// Adds what was found behind it.
+  void add(const Tally& later);
+};
+
+using Tallies = std::array<Tally, kNumFindingKinds>;
+
+/// A tensor and what its bytes are.
+struct ScannedTensor {
+  enum class Role : std::uint8_t { kCodes, kScales, kOther };
+
+  const Tensor* tensor = nullptr;
+  Role role = Role::kOther;
+  const WeightView* weight = nullptr;  ///< of codes and scales
+
+  /// Stretches begin at multiples of this: blocks of codes, and the rows of scales that are
+  /// compared with each other, stay whole.
+  std::int64_t unit_bytes() const noexcept;
+
+  /// Whether the scales are those of single rows, 32 k-values each, which other engines may want to
+  /// share among 32 rows.
+  bool has_scale_per_row() const noexcept;
+};
+
+/// Bytes [begin, end) of a tensor.
+void scan_bytes(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
+                Tallies& tallies);
+
+}  // namespace deepinfer::models
