@@ -313,8 +313,8 @@ int verify_command(const VerifyArguments& arguments) {
     if (stage == VerifyStage::kBits) bytes.finish();
     (stage == VerifyStage::kBytes ? bytes : bits).update(static_cast<std::int64_t>(part * kParts));
   };
-  const Context context({.num_threads = arguments.threads, .isa = std::nullopt});
   const Interrupts interrupts;
+  const Context context({.num_threads = arguments.threads, .isa = std::nullopt});
   VerifyReport report;
   try {
     report = verify(context, arguments.path, options);
