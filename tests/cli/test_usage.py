@@ -47,7 +47,7 @@ def test_usage_errors_exit_2(deepinfer, arguments):
     assert done.stderr.strip()
 
 
-@pytest.mark.parametrize("command", [[], ["info"], ["run"], ["quantize"], ["inspect"], ["perplexity"]])
+@pytest.mark.parametrize("command", [[], ["info"], ["run"], ["quantize"], ["inspect"], ["perplexity"], ["verify"]])
 def test_help_exits_0(deepinfer, command):
     done = deepinfer(*command, "--help")
     assert done.returncode == 0
