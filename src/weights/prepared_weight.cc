@@ -106,8 +106,8 @@ PreparedWeight PreparedWeight::prepare(const PackedWeightView& view, std::string
   one.k = view.k;
   one.scale_type = ScaleType::kE8m0;
   one.block_n = fp8 ? kBlock : 1;
-  one.scale_rows = view.k == 0 ? 0 : ceil_div(view.n, one.block_n);
-  one.scale_columns = view.n == 0 ? 0 : ceil_div(view.k, kBlock);
+  one.scale_rows = ceil_div(view.n, one.block_n);
+  one.scale_columns = ceil_div(view.k, kBlock);
   if (fp8) out.kernel_scales_ = kernel_scale(view)->bytes;
   const std::int64_t group_codes = view.n * code_row_bytes(view.element, view.k);
   for (std::int64_t group = 0; group < view.groups.value_or(1); ++group) {
