@@ -1,5 +1,6 @@
 // prepare_model(): every fp8 and fp4 weight of a list or a checkpoint.
 #include <algorithm>
+#include <utility>
 
 #include "deepinfer/error.h"
 #include "deepinfer/prepared_weight.h"
@@ -8,11 +9,13 @@
 namespace deepinfer {
 namespace {
 
-/// Prepares each item with `make`; what that refuses is noted.
+/// Prepares each item with `make`; what that refuses is noted after `refused`.
 template <class Items, class Make>
-PreparedModel prepare_all(const Context& context, const Items& items, Make make) {
+PreparedModel prepare_all(const Context& context, const Items& items, Make make,
+                          std::vector<RefusedWeight> refused = {}) {
   PreparedModel model;
   if (!context.gemm_enabled()) return model;
+  model.refused = std::move(refused);
   for (const auto& item : items) {
     try {
       model.weights.push_back({item.name, make(item)});
@@ -40,10 +43,14 @@ PreparedModel prepare_model(const Context& context, const WeightMap& map) {
   for (const MappedWeight& weight : map.weights()) {
     if (weight.view.element != Element::kBf16) coded.push_back(weight);
   }
-  PreparedModel model = prepare_all(context, coded, [](const MappedWeight& weight) {
+  std::vector<RefusedWeight> unpaired;  // codes and scales that did not find together
+  for (const MapProblem& problem : map.problems()) {
+    unpaired.push_back({problem.tensor, problem.reason});
+  }
+  const auto prepare = [](const MappedWeight& weight) {
     return PreparedWeight::single(Weight::prepare(weight.view, weight.name));
-  });
-  return model;
+  };
+  return prepare_all(context, coded, prepare, std::move(unpaired));
 }
 
 }  // namespace deepinfer
