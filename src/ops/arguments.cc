@@ -76,7 +76,27 @@ Extent Arguments::input(const char* name, const QuantizedView& x, std::int64_t k
                                x.scale_column_stride));
   }
   if (x.scales == nullptr && x.rows > 0 && k > 0) refuse(scales, "are null");
+  static_cast<void>(scales_of(name, x));
   return extent(name, x.codes, x.rows, x.columns, x.stride != 0 ? x.stride : x.columns, 1, 1);
+}
+
+Extent Arguments::scales_of(const char* name, const QuantizedView& x) const {
+  if (x.rows == 0 || x.columns == 0) return {};
+  const std::int64_t columns = (x.columns + x.block_k - 1) / x.block_k;
+  const std::int64_t stride = x.scale_stride != 0 ? x.scale_stride : x.scale_columns;
+  std::int64_t last_row = 0;  // of the scale with the highest address
+  std::int64_t last = 0;
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(x.rows - 1, stride, &last_row) ||
+      __builtin_mul_overflow(columns - 1, x.scale_column_stride, &last) ||
+      __builtin_add_overflow(last_row, last, &last) || __builtin_add_overflow(last, 1, &last) ||
+      __builtin_mul_overflow(last, scale_bytes(x.scale_type), &bytes)) {
+    refuse(std::string(name) + "'s scales",
+           fmt::format("cover more bytes than there are addresses (strides {} and {})", stride,
+                       x.scale_column_stride));
+  }
+  const auto begin = reinterpret_cast<std::uintptr_t>(x.scales);
+  return {begin, begin + static_cast<std::uintptr_t>(bytes)};
 }
 
 Extent Arguments::vector(const char* name, const float* data, std::int64_t count) const {

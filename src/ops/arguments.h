@@ -26,6 +26,8 @@ class Arguments {
   Extent input(const char* name, const MatrixView& x, std::int64_t k) const;
   /// Codes and scales; the extent is that of the codes.
   Extent input(const char* name, const QuantizedView& x, std::int64_t k) const;
+  /// The scales of a view that input() has passed.
+  Extent scales_of(const char* name, const QuantizedView& x) const;
   Extent vector(const char* name, const float* data, std::int64_t count) const;
   Extent output(const char* name, const MutableMatrixView& y, std::int64_t m, std::int64_t n) const;
 

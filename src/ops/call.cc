@@ -47,6 +47,8 @@ void multiply_codes(const Context& context, const char* name, const QuantizedVie
   const Weight& w = b.at(group);
   const Extent in = call.arguments.input("a", a, w.k());
   if (!call.check("a", in, a.rows, w.view(), "d", d)) return;
+  call.arguments.disjoint("a's scales", call.arguments.scales_of("a", a), "d",
+                          call.arguments.output("d", d, a.rows, w.n()));
   const bool fp4 = w.view().element == Element::kE2m1;
   call.run({.codes = &a, .requantize = fp4}, w, d, halves);
 }
@@ -69,6 +71,9 @@ void multiply_gated(const Context& context, const char* name, const MatrixView& 
   }
   const Extent in = call.arguments.input("x", x, w.k());
   if (!call.check("x", in, x.rows, w.view(), "y", y)) return;
+  const auto flag_begin = reinterpret_cast<std::uintptr_t>(flag);
+  call.arguments.disjoint("flag", {flag_begin, flag_begin + sizeof(*flag)}, "y",
+                          call.arguments.output("y", y, x.rows, w.n()));
   if (*flag != 1) {
     zero(y);
     return;

@@ -10,6 +10,7 @@
 #include "ops/call.h"
 
 namespace deepinfer {
+
 bool supported(const Context& context, const QuantizedView& a, const PreparedWeight* b,
                std::int64_t k, std::int64_t n) noexcept {
   if (!has_kernel(context, b) || b->element() == Element::kBf16 || b->k() != k || b->n() != n) {
@@ -110,11 +111,13 @@ void sf_to_scales(const PackedScales& scales, std::int64_t k, float* out) {
     arguments.refuse("scales",
                      fmt::format("are {}, expected I16, U8 or F8_E8M0", dtype_name(scales.dtype)));
   }
-  if (k < 0 || scales.rows < 0 || width < (k + 31) / 32) {
+  std::int64_t count = 0;
+  if (k < 0 || scales.rows < 0 || width < k / 32 + (k % 32 != 0 ? 1 : 0) ||
+      __builtin_mul_overflow(scales.rows, k, &count)) {
     arguments.refuse("scales",
-                     fmt::format("are [{}, {}] bytes, too few for k = {}", scales.rows, width, k));
+                     fmt::format("are [{}, {}] bytes, not fit for k = {}", scales.rows, width, k));
   }
-  if (scales.rows * k > 0 && (scales.data == nullptr || out == nullptr)) {
+  if (count > 0 && (scales.data == nullptr || out == nullptr)) {
     arguments.refuse(scales.data == nullptr ? "scales" : "out", "is null");
   }
   const auto* bytes = static_cast<const std::uint8_t*>(scales.data);

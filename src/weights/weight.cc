@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "deepinfer/error.h"
 #include "formats/bf16.h"
@@ -37,8 +38,19 @@ float decode_scale(ScaleType type, const unsigned char* at) {
   return type == ScaleType::kBf16 ? formats::decode_bf16(code) : formats::decode_f16(code);
 }
 
-void check_shapes(const WeightView& v, std::string_view name) {
+/// Later arithmetic on the sizes cannot overflow.
+void check_sizes(const WeightView& v, std::string_view name) {
   if (v.n < 0 || v.k < 0) refuse(name, fmt::format("shape [{}, {}] is negative", v.n, v.k));
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;  // a scale's bytes
+  std::int64_t bytes = 0;
+  if (v.k > kMost || v.scale_rows > kMost || v.scale_columns > kMost ||
+      __builtin_mul_overflow(v.n, std::max(v.row_bytes, 2 * v.k), &bytes) ||
+      __builtin_mul_overflow(v.scale_rows * 4, std::max(v.scale_stride, v.scale_columns), &bytes)) {
+    refuse(name, fmt::format("[{}, {}] covers more bytes than there are addresses", v.n, v.k));
+  }
+}
+
+void check_shapes(const WeightView& v, std::string_view name) {
   if (v.element == Element::kE2m1 && v.k % 2 != 0) {
     refuse(name,
            fmt::format("e2m1 holds two codes in a byte, so k must be even, found k = {}", v.k));
@@ -175,6 +187,7 @@ WeightView slice(const WeightView& view, std::int64_t row, std::int64_t n, std::
 }
 
 Weight Weight::prepare(const WeightView& view, std::string_view name) {
+  check_sizes(view, name);
   check_shapes(view, name);
   Weight weight;
   weight.view_ = view;
