@@ -235,5 +235,22 @@ TEST_F(misuse_test, no_rows_are_success_whatever_the_pointers) {
   EXPECT_TRUE(linear_qdq(context_, {nullptr, FloatType::kBf16, 0, kK, 0}, stacked_, 1).empty());
 }
 
+TEST_F(misuse_test, no_columns_are_success_whatever_the_pointers) {
+  for (const Element element : {Element::kE4m3fn, Element::kE2m1}) {
+    PackedWeightView view = {element, nullptr, 2, 0, kK, {nullptr, DType::kU8, 0, kK / 32}};
+    const PreparedWeight empty = PreparedWeight::prepare(view, "w");
+    QuantizedView a = quantized_.view();
+    a.codes = a.scales = nullptr;
+    const MutableMatrixView none = {nullptr, FloatType::kBf16, kM, 0, 0};
+    const MatrixView x = {nullptr, FloatType::kBf16, kM, kK, 0};
+    gemm(context_, a, empty, none, 1);
+    linear_qdq(context_, x, empty, none, 1);
+    linear_qdq_gated(context_, x, empty, 1, &flag_, none);
+    linear_qdq_raw(context_, x, slice(packed_fp8_.published(), 3, 0, 0, kK), none);
+    EXPECT_TRUE(linear_qdq(context_, x, empty, 1).empty());
+    EXPECT_TRUE(supported(context_, a, &empty, kK, 0));
+  }
+}
+
 }  // namespace
 }  // namespace deepinfer

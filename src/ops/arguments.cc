@@ -50,14 +50,17 @@ Extent Arguments::extent(const char* name, const void* data, std::int64_t rows,
   return {begin, begin + static_cast<std::uintptr_t>(bytes)};
 }
 
-Extent Arguments::input(const char* name, const MatrixView& x, std::int64_t k) const {
+Extent Arguments::input(const char* name, const MatrixView& x, std::int64_t k,
+                        std::int64_t n) const {
   check_shape(*this, name, x, x.rows, k);
+  if (n == 0) return {};
   const std::int64_t bytes = element_bytes(x.type);
   return extent(name, x.data, x.rows, x.columns, x.stride != 0 ? x.stride : x.columns, bytes,
                 bytes);
 }
 
-Extent Arguments::input(const char* name, const QuantizedView& x, std::int64_t k) const {
+Extent Arguments::input(const char* name, const QuantizedView& x, std::int64_t k,
+                        std::int64_t n) const {
   check_shape(*this, name, x, x.rows, k);
   const std::string scales = std::string(name) + "'s scales";
   if (x.scale_type != ScaleType::kE8m0 && x.scale_type != ScaleType::kF32) {
@@ -75,6 +78,7 @@ Extent Arguments::input(const char* name, const QuantizedView& x, std::int64_t k
     refuse(scales, fmt::format("have strides {} and {}, expected positive ones", x.scale_stride,
                                x.scale_column_stride));
   }
+  if (n == 0) return {};
   if (x.scales == nullptr && x.rows > 0 && k > 0) refuse(scales, "are null");
   static_cast<void>(scales_of(name, x));
   return extent(name, x.codes, x.rows, x.columns, x.stride != 0 ? x.stride : x.columns, 1, 1);

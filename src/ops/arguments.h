@@ -22,10 +22,11 @@ class Arguments {
 
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const;
 
-  /// x [m, k]: shape, stride, alignment, pointer. Throws Error(kInvalidArgument).
-  Extent input(const char* name, const MatrixView& x, std::int64_t k) const;
+  /// x [m, k] of y [m, n]: shape, stride, alignment, pointer; with n = 0 nothing is read, and
+  /// pointers may be null. Throws Error(kInvalidArgument).
+  Extent input(const char* name, const MatrixView& x, std::int64_t k, std::int64_t n) const;
   /// Codes and scales; the extent is that of the codes.
-  Extent input(const char* name, const QuantizedView& x, std::int64_t k) const;
+  Extent input(const char* name, const QuantizedView& x, std::int64_t k, std::int64_t n) const;
   /// The scales of a view that input() has passed.
   Extent scales_of(const char* name, const QuantizedView& x) const;
   Extent vector(const char* name, const float* data, std::int64_t count) const;

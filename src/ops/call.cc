@@ -45,7 +45,7 @@ void multiply_codes(const Context& context, const char* name, const QuantizedVie
   call.store = store;
   if (b.element() == Element::kBf16) call.arguments.refuse("b", "is bf16, expected fp8 or fp4");
   const Weight& w = b.at(group);
-  const Extent in = call.arguments.input("a", a, w.k());
+  const Extent in = call.arguments.input("a", a, w.k(), w.n());
   if (!call.check("a", in, a.rows, w.view(), "d", d)) return;
   call.arguments.disjoint("a's scales", call.arguments.scales_of("a", a), "d",
                           call.arguments.output("d", d, a.rows, w.n()));
@@ -56,7 +56,7 @@ void multiply_codes(const Context& context, const char* name, const QuantizedVie
 void multiply_rows(const Context& context, const char* name, const MatrixView& x, const Weight& w,
                    const MutableMatrixView& y, Activations activations, bool halves) {
   const Call call(context, name);
-  const Extent in = call.arguments.input("x", x, w.k());
+  const Extent in = call.arguments.input("x", x, w.k(), w.n());
   if (!call.check("x", in, x.rows, w.view(), "y", y)) return;
   call.run({.x = x, .activations = activations}, w, y, halves);
 }
@@ -69,7 +69,7 @@ void multiply_gated(const Context& context, const char* name, const MatrixView& 
   if (reinterpret_cast<std::uintptr_t>(flag) % alignof(std::int32_t) != 0) {
     call.arguments.refuse("flag", "is not aligned to its elements");
   }
-  const Extent in = call.arguments.input("x", x, w.k());
+  const Extent in = call.arguments.input("x", x, w.k(), w.n());
   if (!call.check("x", in, x.rows, w.view(), "y", y)) return;
   const auto flag_begin = reinterpret_cast<std::uintptr_t>(flag);
   call.arguments.disjoint("flag", {flag_begin, flag_begin + sizeof(*flag)}, "y",

@@ -94,7 +94,7 @@ Sizes check(const MatrixView& x, std::span<const std::int32_t> ids, std::span<co
     arguments.refuse("up_bias", "is given, but gate and up are one weight");
   }
   check_shared(arguments, w, hidden);
-  const ops::Extent in = arguments.input("x", x, hidden);
+  const ops::Extent in = arguments.input("x", x, hidden, hidden);
   const ops::Extent out = arguments.output("y", y, x.rows, hidden);
   arguments.disjoint("x", in, "y", out);
   if (weights.size() != ids.size()) {

@@ -147,7 +147,7 @@ namespace {
 void check(const ops::Arguments& arguments, const MatrixView& x, const PreparedWeight& w,
            const MutableMatrixView& y) {
   if (!w.stacked()) arguments.refuse("w", "is not stacked");
-  const ops::Extent in = arguments.input("x", x, w.k());
+  const ops::Extent in = arguments.input("x", x, w.k(), w.n());
   const ops::Extent out = arguments.output("y", y, x.rows, w.n());
   if (x.rows == 0 || w.n() == 0) return;
   arguments.disjoint("x", in, "y", out);

@@ -9,7 +9,7 @@ namespace deepinfer {
 void linear(const Context& context, const MatrixView& x, const Weight& w,
             const MutableMatrixView& y, Activations activations, const float* bias) {
   const ops::Arguments arguments("linear");
-  const ops::Extent in = arguments.input("x", x, w.k());
+  const ops::Extent in = arguments.input("x", x, w.k(), w.n());
   const ops::Extent out = arguments.output("y", y, x.rows, w.n());
   if (x.rows == 0 || w.n() == 0) return;
   arguments.disjoint("x", in, "y", out);

@@ -17,7 +17,7 @@ bool supported(const Context& context, const QuantizedView& a, const PreparedWei
     return false;
   }
   try {
-    static_cast<void>(ops::Arguments("supported").input("a", a, k));
+    static_cast<void>(ops::Arguments("supported").input("a", a, k, n));
   } catch (const std::exception&) {  // a question is not an error
     return false;
   }
@@ -63,7 +63,7 @@ void linear_qdq(const Context& context, const MatrixView& x, const PreparedWeigh
 std::vector<std::uint16_t> linear_qdq(const Context& context, const MatrixView& x,
                                       const PreparedWeight& w, std::optional<std::int64_t> group) {
   const ops::Arguments arguments("linear_qdq");
-  static_cast<void>(arguments.input("x", x, w.k()));
+  static_cast<void>(arguments.input("x", x, w.k(), w.n()));
   std::int64_t size = 0;
   if (__builtin_mul_overflow(x.rows, w.n(), &size)) {
     arguments.refuse("x", fmt::format("has {} rows: y would not fit", x.rows));
