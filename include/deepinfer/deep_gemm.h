@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 
+#include "deepinfer/export.h"
 #include "deepinfer/linear.h"
 #include "deepinfer/tensor.h"
 
@@ -53,25 +54,24 @@ struct GemmOptions {
 };
 
 /// D = A . B^T (+ C); d is bf16 or f32. k = 0 gives C or zeros.
-void fp8_gemm_nt(const Context& context, const Operand& a, const Operand& b,
-                 const MutableMatrixView& d, const GemmOptions& options = {});
+DEEPINFER_API void fp8_gemm_nt(const Context& context, const Operand& a, const Operand& b,
+                               const MutableMatrixView& d, const GemmOptions& options = {});
 /// The same entry; b may be fp4.
-void fp8_fp4_gemm_nt(const Context& context, const Operand& a, const Operand& b,
-                     const MutableMatrixView& d, const GemmOptions& options = {});
+DEEPINFER_API void fp8_fp4_gemm_nt(const Context& context, const Operand& a, const Operand& b,
+                                   const MutableMatrixView& d, const GemmOptions& options = {});
 
 /// B is a stack; row r of A takes group grouped_layout[r], -1 is padding and becomes zeros. With
 /// use_psum_layout, grouped_layout holds the end of each group's rows.
-void m_grouped_fp8_fp4_gemm_nt_contiguous(const Context& context, const Operand& a,
-                                          const Operand& b, const MutableMatrixView& d,
-                                          std::span<const std::int32_t> grouped_layout,
-                                          const GemmOptions& options = {},
-                                          bool use_psum_layout = false);
+DEEPINFER_API void m_grouped_fp8_fp4_gemm_nt_contiguous(
+    const Context& context, const Operand& a, const Operand& b, const MutableMatrixView& d,
+    std::span<const std::int32_t> grouped_layout, const GemmOptions& options = {},
+    bool use_psum_layout = false);
 
 /// A [groups, max_m, k] and D [groups * max_m, n]: of group g the first masked_m[g] rows are
 /// computed.
-void m_grouped_fp8_fp4_gemm_nt_masked(const Context& context, const Operand& a, const Operand& b,
-                                      const MutableMatrixView& d,
-                                      std::span<const std::int32_t> masked_m,
-                                      const GemmOptions& options = {});
+DEEPINFER_API void m_grouped_fp8_fp4_gemm_nt_masked(const Context& context, const Operand& a,
+                                                    const Operand& b, const MutableMatrixView& d,
+                                                    std::span<const std::int32_t> masked_m,
+                                                    const GemmOptions& options = {});
 
 }  // namespace deepinfer::deep_gemm

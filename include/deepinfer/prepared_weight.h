@@ -115,8 +115,8 @@ struct DEEPINFER_API PreparedModel {
 /// when the context's `gemm` switch is off. Takes time in proportion to the scales, not the codes.
 DEEPINFER_API PreparedModel prepare_model(const Context& context,
                                           const std::vector<NamedPackedWeight>& weights);
-/// The same over the fp8 and fp4 weights of a checkpoint, as published; what `map` could not pair is
-/// refused by its tensor name. `map` must outlive it.
+/// The same over the fp8 and fp4 weights of a checkpoint, as published; what `map` could not pair
+/// is refused by its tensor name. `map` must outlive it.
 DEEPINFER_API PreparedModel prepare_model(const Context& context, const WeightMap& map);
 
 }  // namespace deepinfer

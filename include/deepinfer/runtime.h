@@ -99,7 +99,7 @@ struct CacheInfo {
 };
 
 /// The instruction sets that this CPU and build run, best first; the last is the scalar reference.
-std::vector<Isa> usable_isas();
+DEEPINFER_API std::vector<Isa> usable_isas();
 
 /// What `deepinfer info` prints.
 struct SystemInfo {

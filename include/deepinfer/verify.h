@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deepinfer/export.h"
 #include "deepinfer/linear.h"
 #include "deepinfer/runtime.h"
 #include "deepinfer/weight_map.h"
@@ -31,7 +32,7 @@ enum class FindingKind : std::uint8_t {
 };
 constexpr std::size_t kNumFindingKinds = 7;
 
-bool is_error(FindingKind kind) noexcept;
+DEEPINFER_API bool is_error(FindingKind kind) noexcept;
 
 /// One place: an index into the tensor, or for kZeroBlock into the grid of its blocks.
 struct FindingPlace {
@@ -89,7 +90,7 @@ struct FormatCheck {
   std::int64_t rows_compared = 0;
 };
 
-struct VerifyReport {
+struct DEEPINFER_API VerifyReport {
   std::vector<FormatCheck> formats;  ///< sorted by name, "other" last
   std::vector<Finding> findings;     ///< sorted by tensor, then kind
   std::vector<MapProblem> problems;  ///< tensors that cannot be used, e.g. scales of a wrong shape
@@ -118,7 +119,7 @@ struct VerifyOptions {
 /// spread so far that another order of a sum shows, and f32 y; half takes quantized x and bf16 y.
 ///
 /// Throws what Checkpoint::open and WeightMap::build throw; what they accept never throws.
-VerifyReport verify(const Context& context, const std::filesystem::path& path,
-                    const VerifyOptions& options = {});
+DEEPINFER_API VerifyReport verify(const Context& context, const std::filesystem::path& path,
+                                  const VerifyOptions& options = {});
 
 }  // namespace deepinfer

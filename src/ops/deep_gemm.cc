@@ -168,7 +168,7 @@ class Call {
   }
 
   void check(const Operand& b, const GemmOptions& options) const {
-    const ops::Extent in = arguments_.input("a", codes_, codes_.columns);
+    const ops::Extent in = arguments_.input("a", codes_, codes_.columns, b.rows);
     const ops::Extent out = arguments_.output("d", d_, codes_.rows, b.rows);
     arguments_.disjoint("a", in, "d", out);
     for (std::int64_t g = 0; g < weights_->groups(); ++g) {
@@ -181,7 +181,7 @@ class Call {
     if (c.rows != d_.rows) {
       arguments_.refuse("c", fmt::format("has {} rows, expected {}", c.rows, d_.rows));
     }
-    const ops::Extent added = arguments_.input("c", c, b.rows);
+    const ops::Extent added = arguments_.input("c", c, b.rows, b.rows);
     const bool is_d = c.data == d_.data && (c.rows <= 1 || c.stride == d_.stride);
     if (!is_d) arguments_.disjoint("c", added, "d", out);
   }

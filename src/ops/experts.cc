@@ -113,6 +113,10 @@ Sizes check(const MatrixView& x, std::span<const std::int32_t> ids, std::span<co
     if (ids[i] < -1 || ids[i] >= groups) {
       arguments.refuse("ids", fmt::format("names expert {} in place {}, of {}", ids[i], i, groups));
     }
+    if (ids[i] < 0) continue;
+    arguments.disjoint(w.gate->at(ids[i]).view(), "y", out);
+    if (w.up != nullptr) arguments.disjoint(w.up->at(ids[i]).view(), "y", out);
+    arguments.disjoint(w.down->at(ids[i]).view(), "y", out);
   }
   return {x.rows, x.rows == 0 ? 0 : num_slots / x.rows, hidden, width};
 }
