@@ -9,67 +9,22 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint_folder.h"
 #include "deepinfer/error.h"
-#include "deepinfer/linear.h"
 #include "safetensors_builder.h"
 
 namespace deepinfer {
 namespace {
 
+using testing::Folder;
 using testing::SafetensorsBuilder;
 using testing::TempDir;
+using testing::times_ones;
 using testing::write_file;
-using Shape = std::vector<std::int64_t>;
 
 constexpr std::uint8_t kOneE4m3fn = 0x38;
 constexpr const char* kFp8Config =
     R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 32]}})";
-
-/// A checkpoint in a folder of its own, with a config.json if there is a text for it.
-class Folder {
- public:
-  explicit Folder(const std::string& config = "") {
-    if (!config.empty()) write_file(dir_.path() / "config.json", config);
-  }
-
-  /// A tensor whose bytes are all `value`.
-  Folder& add(const std::string& name, DType dtype, const Shape& shape, std::uint8_t value = 1) {
-    std::int64_t bits = dtype_bits(dtype);
-    for (std::int64_t side : shape) bits *= side;
-    return bytes(name, dtype, shape, std::vector<std::uint8_t>(bits / 8, value));
-  }
-
-  Folder& bytes(const std::string& name, DType dtype, const Shape& shape,
-                const std::vector<std::uint8_t>& values) {
-    builder_.add(name, dtype, shape, values);
-    return *this;
-  }
-
-  const std::filesystem::path& path() const { return dir_.path(); }
-
-  Checkpoint open() {
-    builder_.write(dir_.path() / "model.safetensors");
-    return Checkpoint::open(dir_.path());
-  }
-
-  /// The reasons of all problems, one per line.
-  std::string problems() {
-    const Checkpoint checkpoint = open();
-    const WeightMap map = WeightMap::build(checkpoint);
-    std::string text;
-    for (const MapProblem& problem : map.problems()) {
-      text += problem.tensor + ": " + problem.reason + "\n";
-    }
-    return text;
-  }
-
- private:
-  TempDir dir_;
-  SafetensorsBuilder builder_;
-};
-
-#define EXPECT_HAS(text, part) \
-  EXPECT_NE(std::string(text).find(part), std::string::npos) << "in: " << (text)
 
 ErrorCode code_of_build(const Checkpoint& checkpoint, std::string* message) {
   try {
@@ -170,28 +125,18 @@ TEST(weight_map_test, case_025_config_says_fp8_and_experts_are_fp4) {
   Folder dense("{\"quantization_config\": {" + block + R"(, "expert_dtype": "fp4"}})");
   dense.add("layers.0.attn.wo.weight", DType::kI8, {64, 32})
       .add("layers.0.attn.wo.scale", DType::kF8E8m0, {64, 2});
-  EXPECT_HAS(dense.problems(), "the name has no \".experts.\"");
+  EXPECT_HAS(dense.problems(), "layers.0.attn.wo.weight: data type I8 is known");
+  EXPECT_HAS(dense.problems(), "and the name has \".experts.\"");
   Folder conflict("{\"quantization_config\": {" + block + R"(, "expert_dtype": "fp8"}})");
-  EXPECT_HAS(add_case_025(conflict).problems(), "expert_dtype \"fp4\", found \"fp8\"");
+  EXPECT_HAS(add_case_025(conflict).problems(), "found quant_method \"fp8\", expert_dtype \"fp8\"");
   Folder silent("{\"quantization_config\": {" + block + "}}");
-  EXPECT_HAS(add_case_025(silent).problems(), "found none");
+  EXPECT_HAS(add_case_025(silent).problems(), "expert_dtype none");
   Folder twice(R"({"expert_dtype": "fp4", "quantization_config": {"expert_dtype": "fp8", )" +
                block + "}}");
   const Checkpoint contradiction = add_case_025(twice).open();
   std::string message;
   EXPECT_EQ(code_of_build(contradiction, &message), ErrorCode::kBadInput);
   EXPECT_HAS(message, "contradicts");
-}
-
-/// y = x . w^T for x of ones, m = 1.
-std::vector<float> times_ones(const MappedWeight& weight) {
-  const Weight prepared = Weight::prepare(weight.view, weight.name);
-  const std::vector<float> x(static_cast<std::size_t>(prepared.k()), 1.0F);
-  std::vector<float> y(static_cast<std::size_t>(prepared.n()), -1.0F);
-  const Context context({.num_threads = 1, .isa = std::nullopt});
-  linear(context, {.data = x.data(), .type = FloatType::kF32, .rows = 1, .columns = prepared.k()},
-         prepared, {.data = y.data(), .type = FloatType::kF32, .rows = 1, .columns = prepared.n()});
-  return y;
 }
 
 TEST(weight_map_test, case_080_deepseek_v41_as_published) {
@@ -267,7 +212,7 @@ constexpr const char* kGroups = R"({"quantization_config": {
     "group_1": {"targets": ["layers.0.attn.q_proj"], "weights": {"num_bits": 8, "type": "float",
         "strategy": "block", "block_structure": [32, 32], "symmetric": true}},
     "odd": {"targets": ["Linear"], "weights":
-        {"num_bits": 8, "type": "float", "strategy": "channel"}}}}})";
+        {"num_bits": 8, "type": "float", "strategy": "tensor_group", "group_size": 16}}}}})";
 
 TEST(weight_map_test, compressed_tensors_groups_decide_by_name_pattern_and_class) {
   Folder folder(kGroups);
@@ -286,8 +231,9 @@ TEST(weight_map_test, compressed_tensors_groups_decide_by_name_pattern_and_class
   EXPECT_EQ(packed.view.k, 40);  // the last block is short
   EXPECT_EQ(map.at("layers.0.attn.q_proj").format, "fp8-32x32");
   ASSERT_EQ(map.problems().size(), 2u);
-  EXPECT_HAS(map.problems()[0].reason, "group odd of config.json is not supported");
-  EXPECT_HAS(map.problems()[1].reason, "codes of 8 bits, but group group_0");
+  EXPECT_HAS(map.problems()[0].reason,
+             "group odd of config.json is not supported: strategy \"tensor_group\"");
+  EXPECT_HAS(map.problems()[1].reason, "found group group_0 of config.json with num_bits 4");
 }
 
 TEST(weight_map_test, disagreements_are_refused_with_a_reason) {
@@ -302,8 +248,8 @@ TEST(weight_map_test, disagreements_are_refused_with_a_reason) {
       .add("fnuz.weight", DType::kF8E4m3Fnuz, {32, 32})
       .add("dense.weight", DType::kI8, {32, 32})
       .add("dense.scale", DType::kF8E8m0, {32, 2})
-      .add("stack.weight", DType::kF8E4m3, {2, 32, 32})
-      .add("stack.scale", DType::kF8E8m0, {2, 1, 1})
+      .add("stack.weight", DType::kF8E4m3, {2, 1, 32, 32})
+      .add("stack.scale", DType::kF8E8m0, {2, 1, 1, 1})
       .add("packed.weight_packed", DType::kU8, {32, 32})
       .add("packed.weight_scale", DType::kU8, {32, 2})
       .add("nv.weight_scale_2", DType::kF32, {}, 0)
@@ -316,11 +262,11 @@ TEST(weight_map_test, disagreements_are_refused_with_a_reason) {
   EXPECT_HAS(problems, "upcast.weight: data type BF16 takes no scales");
   EXPECT_HAS(problems, "kind.weight: kind.weight_scale has data type F8_E4M3");
   EXPECT_HAS(problems, "fnuz.weight: data type F8_E4M3FNUZ is not known");
-  EXPECT_HAS(problems, "dense.weight: data type I8 holds fp4 only");
-  EXPECT_HAS(problems, "stack.weight: shape [2, 32, 32] is not that of a matrix");
-  EXPECT_HAS(problems, "packed.weight_packed: packed codes, but config.json says");
-  EXPECT_HAS(problems, "nv.weight_scale_2: a second scale");
-  EXPECT_HAS(problems, "experts.gate_up_proj_blocks: data type U8 under a name");
+  EXPECT_HAS(problems, "dense.weight: data type I8 is known under the name \".weight\" where");
+  EXPECT_HAS(problems, "stack.weight: shape [2, 1, 32, 32] is not that of a matrix");
+  EXPECT_HAS(problems, "packed.weight_packed: data type U8 is known under the name");
+  EXPECT_HAS(problems, "nv.weight_scale_2: scales without a weight");
+  EXPECT_HAS(problems, "experts.gate_up_proj_blocks: data type U8 is known under the name");
   EXPECT_EQ(std::count(problems.begin(), problems.end(), '\n'), 9);
 }
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "checkpoint/message.h"
-#include "deepinfer/error.h"
-#include "json/json_node.h"
 
 namespace deepinfer::models {
 namespace {
@@ -15,79 +13,29 @@ using checkpoint::printable;
 
 constexpr std::int64_t kLargestBlock = std::int64_t{1} << 31;
 
-BlockShape read_block(const json::JsonNode& node) {
-  const auto side = [&](std::size_t i) {
-    const std::int64_t value = node[i].integer();
-    if (value < 1 || value > kLargestBlock) {
-      node.bad(fmt::format("expected two positive block sides, found {}", value));
-    }
-    return value;
-  };
-  if (node.array().size() != 2) {
-    node.bad(fmt::format("expected two block sides, found {}", node.array().size()));
+struct MethodName {
+  std::string_view name;
+  Method method;
+};
+constexpr MethodName kMethods[] = {{"fp8", Method::kFp8},
+                                   {"mxfp4", Method::kMxfp4},
+                                   {"compressed-tensors", Method::kCompressedTensors},
+                                   {"modelopt", Method::kModelOpt},
+                                   {"quark", Method::kQuark}};
+
+Method read_method(const json::JsonNode& node) {
+  std::string known;
+  for (const MethodName& row : kMethods) {
+    if (node.string() == row.name) return row.method;
+    known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", row.name);
   }
-  return {side(0), side(1)};
+  node.unsupported(fmt::format("quantization method \"{}\" is not supported, expected one of {}",
+                               printable(node.string()), known));
 }
 
-/// Members that say how a quantized value is more than code * scale.
-std::string why_unsupported(const json::JsonNode& weights) {
-  const json::JsonNode symmetric = weights["symmetric"];
-  if (!symmetric.is_null() && !symmetric.boolean()) return "symmetric is false";
-  if (!weights["actorder"].is_null()) return "actorder is set";
-  const std::string& type = weights["type"].string();
-  if (type != "float") return fmt::format("type is \"{}\"", printable(type));
-  return "";
-}
-
-/// Bits and block of a group, or why it cannot be used.
-void read_scheme(const json::JsonNode& weights, QuantizationGroup& group) {
-  group.unsupported = why_unsupported(weights);
-  if (!group.unsupported.empty()) return;
-  const std::int64_t bits = weights["num_bits"].integer();
-  const std::string& strategy = weights["strategy"].string();
-  if (strategy == "group" && (bits == 4 || bits == 8)) {
-    const std::int64_t size = weights["group_size"].integer();
-    if (size == 32) {
-      group.block = {1, size};
-    } else {
-      group.unsupported = fmt::format("group_size is {}, expected 32", size);
-    }
-  } else if (strategy == "block" && bits == 8) {
-    group.block = read_block(weights["block_structure"]);
-  } else {
-    group.unsupported = fmt::format("strategy \"{}\" with {} bits", printable(strategy), bits);
-  }
-  group.bits = static_cast<int>(bits);
-}
-
-void read_targets(const json::JsonNode& targets, QuantizationGroup& group) {
-  constexpr std::string_view kPatternMark = "re:";
-  for (std::size_t i = 0; i < targets.array().size(); ++i) {
-    const std::string& target = targets[i].string();
-    if (target.starts_with(kPatternMark)) {
-      group.patterns.emplace_back(std::string_view(target).substr(kPatternMark.size()),
-                                  targets[i].where());
-    } else if (target == "Linear") {
-      group.all_linear = true;
-    } else {
-      group.names.push_back(target);
-    }
-  }
-  std::sort(group.names.begin(), group.names.end());
-}
-
-std::vector<QuantizationGroup> read_groups(const json::JsonNode& groups) {
-  std::vector<QuantizationGroup> out;
-  for (const auto& [name, value] : groups.object().items()) {
-    const json::JsonNode node = groups[name.c_str()];
-    if (node["weights"].is_null()) continue;  // quantizes activations or the KV cache only
-    QuantizationGroup group;
-    group.name = name;
-    read_scheme(node["weights"], group);
-    read_targets(node["targets"], group);
-    out.push_back(std::move(group));
-  }
-  return out;
+bool is_there(const std::filesystem::path& file) {
+  std::error_code ignored;  // other faults are reported by reading it
+  return std::filesystem::status(file, ignored).type() != std::filesystem::file_type::not_found;
 }
 
 /// `expert_dtype` is a member of the configuration in some releases and of its quantization block
@@ -111,56 +59,136 @@ void check_dialect(const json::JsonNode& fmt_node) {
   }
 }
 
+/// quant_method "fp8": one block size for all, and a word about experts.
+void read_fp8(const json::JsonNode& block, const std::string& expert_dtype,
+              std::vector<Rule>& rules, Statement& otherwise) {
+  check_dialect(block["fmt"]);
+  otherwise.words =
+      fmt::format("quant_method \"fp8\", expert_dtype {}",
+                  expert_dtype.empty() ? "none" : fmt::format("\"{}\"", printable(expert_dtype)));
+  otherwise.element = Element::kE4m3fn;
+  const json::JsonNode size = block["weight_block_size"];
+  const json::JsonNode scheme = block["activation_scheme"];
+  if (!size.is_null()) {
+    otherwise.block = read_block_shape(size);
+    otherwise.grids = {Grid::kBlock, Grid::kRow32};
+  } else if (!scheme.is_null() && scheme.string() == "static") {
+    otherwise.grids = {Grid::kTensor};
+  } else {
+    otherwise.grids = {Grid::kBlock, Grid::kRow32, Grid::kTensor};
+  }
+  if (expert_dtype.empty() || expert_dtype == "fp8") return;
+  Rule experts;
+  experts.part = ".experts.";
+  experts.statement.words = otherwise.words;
+  if (expert_dtype == "fp4") {
+    experts.statement.element = Element::kE2m1;
+    experts.statement.grids = {Grid::kRow32};
+  } else {
+    experts.statement.refused = fmt::format(
+        "expert_dtype \"{}\" is not known, expected \"fp4\" "
+        "or \"fp8\"",
+        printable(expert_dtype));
+  }
+  rules.push_back(std::move(experts));
+}
+
 }  // namespace
 
-QuantizationConfig QuantizationConfig::read(const std::filesystem::path& directory) {
-  QuantizationConfig config;
-  const std::filesystem::path path = directory / "config.json";
-  std::error_code ignored;
-  if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) {
-    return config;
+BlockShape read_block_shape(const json::JsonNode& node) {
+  const auto side = [&](std::size_t i) {
+    const std::int64_t value = node[i].integer();
+    if (value < 1 || value > kLargestBlock) {
+      node.bad(fmt::format("expected two positive block sides, found {}", value));
+    }
+    return value;
+  };
+  if (node.array().size() != 2) {
+    node.bad(fmt::format("expected two block sides, found {}", node.array().size()));
   }
-  const std::string file = path.string();
-  const json::Json json = json::parse_json(json::read_file(path), file);
+  return {side(0), side(1)};
+}
+
+bool Rule::fits(std::string_view module) const {
+  if (all || std::binary_search(names.begin(), names.end(), module)) return true;
+  if (!part.empty() && module.find(part) != std::string_view::npos) return true;
+  const auto starts = [&](const ModulePattern& pattern) { return pattern.starts(module); };
+  return std::any_of(patterns.begin(), patterns.end(), starts);
+}
+
+void QuantizationConfig::read_block(const json::JsonNode& top, const json::JsonNode& inner,
+                                    const json::JsonNode& block) {
+  method_ = read_method(block["quant_method"]);
+  std::string expert_dtype;
+  switch (method_) {
+    case Method::kNone:
+      break;
+    case Method::kFp8:
+      merge_expert_dtype(block, expert_dtype);
+      merge_expert_dtype(top, expert_dtype);
+      if (!inner.is_null()) merge_expert_dtype(inner, expert_dtype);
+      read_fp8(block, expert_dtype, rules_, otherwise_);
+      break;
+    case Method::kMxfp4:
+      otherwise_.words = "quant_method \"mxfp4\"";
+      otherwise_.element = Element::kE2m1;
+      otherwise_.grids = {Grid::kRow32};
+      break;
+    case Method::kCompressedTensors:
+      read_compressed_tensors(block, rules_, otherwise_);
+      break;
+    case Method::kModelOpt:
+      read_modelopt(block, otherwise_);
+      break;
+    case Method::kQuark:
+      read_quark(block, rules_, otherwise_);
+      break;
+  }
+}
+
+/// ModelOpt writes the same facts into a file of its own, alone or beside config.json.
+void QuantizationConfig::read_side_file(const std::filesystem::path& file) {
+  const std::string name = file.string();
+  const json::Json json = json::parse_json(json::read_file(file), name);
+  const json::JsonNode block = json::JsonNode(json, name)["quantization"];
+  if (block.is_null()) return;
+  Statement side;
+  read_modelopt(block, side);
+  if (method_ == Method::kNone) {
+    method_ = Method::kModelOpt;
+    otherwise_ = std::move(side);
+  } else if (method_ != Method::kModelOpt || side.words != otherwise_.words) {
+    block.bad(
+        fmt::format("{} contradicts config.json, which says {}", side.words, otherwise_.words));
+  }
+}
+
+QuantizationConfig QuantizationConfig::parse(std::string_view text, const std::string& file) {
+  QuantizationConfig config;
+  config.otherwise_.words = "nothing about quantization";
+  const json::Json json = json::parse_json(text, file);
   const json::JsonNode top(json, file);
   const json::JsonNode inner = top["text_config"];
   json::JsonNode block = top["quantization_config"];
   if (block.is_null() && !inner.is_null()) block = inner["quantization_config"];
-  if (block.is_null()) return config;
-
-  const std::string& method = block["quant_method"].string();
-  if (method == "fp8") {
-    config.method_ = Method::kFp8;
-    check_dialect(block["fmt"]);
-    const json::JsonNode size = block["weight_block_size"];
-    if (!size.is_null()) config.block_ = read_block(size);
-    merge_expert_dtype(block, config.expert_dtype_);
-    merge_expert_dtype(top, config.expert_dtype_);
-    if (!inner.is_null()) merge_expert_dtype(inner, config.expert_dtype_);
-  } else if (method == "compressed-tensors") {
-    config.method_ = Method::kCompressedTensors;
-    config.groups_ = read_groups(block["config_groups"]);
-  } else {
-    block["quant_method"].unsupported(fmt::format(
-        "quantization method \"{}\" is not supported, expected \"fp8\" or \"compressed-tensors\"",
-        printable(method)));
-  }
+  if (!block.is_null()) config.read_block(top, inner, block);
   return config;
 }
 
-const QuantizationGroup* QuantizationConfig::group_of(std::string_view module) const {
-  for (const QuantizationGroup& group : groups_) {
-    if (std::binary_search(group.names.begin(), group.names.end(), module)) return &group;
+QuantizationConfig QuantizationConfig::read(const std::filesystem::path& directory) {
+  const std::filesystem::path file = directory / "config.json";
+  const std::string name = file.string();
+  QuantizationConfig config = parse(is_there(file) ? json::read_file(file) : "{}", name);
+  const std::filesystem::path side_file = directory / "hf_quant_config.json";
+  if (is_there(side_file)) config.read_side_file(side_file);
+  return config;
+}
+
+const Statement& QuantizationConfig::about(std::string_view module) const {
+  for (const Rule& rule : rules_) {
+    if (rule.fits(module)) return rule.statement;
   }
-  for (const QuantizationGroup& group : groups_) {
-    for (const ModulePattern& pattern : group.patterns) {
-      if (pattern.starts(module)) return &group;
-    }
-  }
-  for (const QuantizationGroup& group : groups_) {
-    if (group.all_linear) return &group;
-  }
-  return nullptr;
+  return otherwise_;
 }
 
 }  // namespace deepinfer::models

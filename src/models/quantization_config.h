@@ -1,5 +1,5 @@
-// What config.json says about quantization: `quantization_config`, of the kinds "fp8" (DeepSeek,
-// Qwen, transformers) and "compressed-tensors".
+// What the configuration of a checkpoint says about quantization, module by module:
+// `quantization_config` of config.json, or ModelOpt's hf_quant_config.json.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "json/json_node.h"
+#include "models/layouts.h"
 #include "models/module_pattern.h"
 
 namespace deepinfer::models {
@@ -20,44 +22,64 @@ struct BlockShape {
   bool operator==(const BlockShape&) const = default;
 };
 
-/// One entry of compressed-tensors' `config_groups`.
-struct QuantizationGroup {
-  std::string name;
-  int bits = 0;  ///< 8: e4m3fn, 4: e2m1
-  BlockShape block;
-  std::string unsupported;  ///< why no weight of this group can be used; empty if it can
-  std::vector<std::string> names;
-  std::vector<ModulePattern> patterns;
-  bool all_linear = false;  ///< targets the class "Linear"
+/// What is said about the quantized weights of a module. Whether a weight is quantized at all is
+/// for its own data type to say: lists of exceptions are often wrong.
+struct Statement {
+  std::string words;                ///< for messages: `quant_method "fp8", expert_dtype "fp4"`
+  std::string refused;              ///< why none can be used; empty if they can
+  std::optional<Element> element;   ///< nothing: not said
+  Set<Grid> grids;                  ///< that are possible
+  std::optional<BlockShape> block;  ///< the block of Grid::kBlock, if it is said
+};
+
+/// A statement and the modules it is about.
+struct Rule {
+  std::vector<std::string> names = {};  ///< sorted
+  std::vector<ModulePattern> patterns = {};
+  std::string part = {};  ///< the name has this in it
+  bool all = false;
+  Statement statement = {};
+
+  bool fits(std::string_view module) const;
 };
 
 class QuantizationConfig {
  public:
-  enum class Method { kNone, kFp8, kCompressedTensors };
-
-  /// Reads config.json of a folder; a folder without one, or a config.json that says nothing about
-  /// quantization, gives Method::kNone.
+  /// Reads config.json and hf_quant_config.json of a folder, neither of which must be there.
   ///
-  /// Throws Error(kBadInput) for a damaged or contradictory config.json, Error(kUnsupported) for
-  /// another `quant_method`.
+  /// Throws Error(kBadInput) for a damaged or contradictory file, Error(kUnsupported) for a
+  /// `quant_method` that is not known, or one that changes what values mean.
   static QuantizationConfig read(const std::filesystem::path& directory);
+
+  /// The same from the text of config.json; `file` is its name in messages.
+  static QuantizationConfig parse(std::string_view text, const std::string& file);
 
   Method method() const noexcept { return method_; }
 
-  /// `weight_block_size` of the method "fp8".
-  const std::optional<BlockShape>& block() const noexcept { return block_; }
-
-  /// `expert_dtype` ("fp4" or "fp8"), wherever it is written; empty if it is not.
-  const std::string& expert_dtype() const noexcept { return expert_dtype_; }
-
-  /// The compressed-tensors group of a module: by name, then by pattern, then by class.
-  const QuantizationGroup* group_of(std::string_view module) const;
+  /// What is said about a module: the first rule that fits, or else the statement about all others.
+  const Statement& about(std::string_view module) const;
 
  private:
+  void read_block(const json::JsonNode& top, const json::JsonNode& inner,
+                  const json::JsonNode& block);
+  void read_side_file(const std::filesystem::path& file);
+
   Method method_ = Method::kNone;
-  std::optional<BlockShape> block_;
-  std::string expert_dtype_;
-  std::vector<QuantizationGroup> groups_;
+  std::vector<Rule> rules_;
+  Statement otherwise_;
 };
+
+// One reader per dialect. They fill in rules, and the statement about all other modules.
+
+void read_compressed_tensors(const json::JsonNode& block, std::vector<Rule>& rules,
+                             Statement& otherwise);
+
+/// `block`: of config.json, or "quantization" of hf_quant_config.json.
+void read_modelopt(const json::JsonNode& block, Statement& otherwise);
+
+void read_quark(const json::JsonNode& block, std::vector<Rule>& rules, Statement& otherwise);
+
+/// Two positive sides of a block.
+BlockShape read_block_shape(const json::JsonNode& node);
 
 }  // namespace deepinfer::models

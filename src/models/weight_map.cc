@@ -1,83 +1,74 @@
 // Pairing codes with scales. A one-byte tensor does not say what it holds: I8 and U8 are
-// containers, and the same scale bytes are written under four names and five data types. So nothing
+// containers, and the same scale bytes are written under many names and six data types. So nothing
 // is guessed from one sign alone: configuration, name, data type and the shape of the scales must
-// agree.
+// agree with one row of the table of layouts.
 #include "deepinfer/weight_map.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
-#include <span>
 
 #include "checkpoint/message.h"
 #include "deepinfer/error.h"
-#include "models/quantization_config.h"
+#include "models/map_scales.h"
 
 namespace deepinfer {
 namespace {
 
 using checkpoint::printable;
-using models::BlockShape;
+using models::Layout;
 using models::QuantizationConfig;
-using models::QuantizationGroup;
-using Method = QuantizationConfig::Method;
+using models::Refusal;
+using models::refuse;
+using models::Statement;
 
 constexpr std::string_view kWeight = ".weight";
-constexpr std::string_view kPacked = ".weight_packed";
-constexpr std::array<std::string_view, 3> kScaleNames = {".weight_scale_inv", ".weight_scale",
-                                                         ".scale"};
-constexpr std::array<std::string_view, 1> kPackedScaleNames = {".weight_scale"};
-constexpr std::array<std::string_view, 2> kSecondScaleNames = {".weight_scale_2",
-                                                               ".weight_global_scale"};
-constexpr BlockShape kRowBlock = {1, 32};
-constexpr std::array<BlockShape, 3> kKnownBlocks = {{{32, 32}, {128, 128}, kRowBlock}};
+constexpr std::string_view kPacked = ".weight_packed";  // in any data type codes and nothing else
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
-
-std::string name_of(BlockShape block) { return fmt::format("{} x {}", block.n, block.k); }
-
-/// The part in front of `suffix`, or nothing.
-std::optional<std::string> without(std::string_view name, std::string_view suffix) {
-  if (!name.ends_with(suffix) || name.size() == suffix.size()) return std::nullopt;
-  return std::string(name.substr(0, name.size() - suffix.size()));
+/// All suffixes in the table that have one role, each once.
+std::vector<std::string_view> suffixes(auto&& add) {
+  std::vector<std::string_view> out;
+  for (const Layout& layout : models::layouts()) add(layout, out);
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  if (!out.empty() && out.front().empty()) out.erase(out.begin());
+  return out;
 }
 
-std::optional<ScaleType> scale_type_of(DType dtype) {
-  switch (dtype) {
-    case DType::kF8E8m0:
-    case DType::kU8:
-      return ScaleType::kE8m0;
-    case DType::kF32:
-      return ScaleType::kF32;
-    case DType::kBf16:
-      return ScaleType::kBf16;
-    case DType::kF16:
-      return ScaleType::kF16;
-    default:
-      return std::nullopt;
-  }
+/// The part in front of `suffix`, or nothing.
+std::optional<std::string_view> without(std::string_view name, std::string_view suffix) {
+  if (!name.ends_with(suffix) || name.size() == suffix.size()) return std::nullopt;
+  return name.substr(0, name.size() - suffix.size());
 }
 
 /// Whether a tensor with a scale's name is one. Some models call their norms `.scale`.
 bool is_scale(const Tensor& tensor) {
-  if (!tensor.name.ends_with(".scale")) return true;
-  return tensor.view.shape.size() == 2 || dtype_bits(tensor.view.dtype) <= 8;
+  if (tensor.name.find(".weight_scale") != std::string::npos) return true;
+  return tensor.view.shape.size() >= 2 || dtype_bits(tensor.view.dtype) <= 8;
 }
 
-/// Thrown and caught inside of this file: why a tensor cannot be used.
-struct Refusal {
-  std::string reason;
-};
-
-[[noreturn]] void refuse(std::string reason) { throw Refusal{std::move(reason)}; }
+std::string list_of(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 class Mapper {
  public:
-  explicit Mapper(const Checkpoint& checkpoint)
-      : checkpoint_(checkpoint), config_(QuantizationConfig::read(checkpoint.directory())) {}
+  Mapper(const Checkpoint& checkpoint, const MapOptions& options)
+      : checkpoint_(checkpoint),
+        config_(QuantizationConfig::read(checkpoint.directory())),
+        claimed_(checkpoint.tensors().size(), false) {
+    for (const Segmentation& segmentation : options.segmentations) {
+      if (segmentation.rows < 1) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("segmentation \"{}\": expected at least one row, found {}",
+                                printable(segmentation.pattern), segmentation.rows));
+      }
+      const std::string where = fmt::format("segmentation \"{}\"", printable(segmentation.pattern));
+      segments_.push_back({models::ModulePattern(segmentation.pattern, where), segmentation.rows});
+    }
+  }
 
   std::vector<MappedWeight> weights;
   std::vector<MapProblem> problems;
@@ -91,228 +82,203 @@ class Mapper {
       }
     }
     for (const Tensor& tensor : checkpoint_.tensors()) report_leftover(tensor);
-    const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
-    std::sort(weights.begin(), weights.end(), by_name);
+    std::sort(weights.begin(), weights.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
     std::sort(problems.begin(), problems.end(),
               [](const auto& a, const auto& b) { return a.tensor < b.tensor; });
   }
 
  private:
+  struct Segments {
+    models::ModulePattern pattern;
+    std::int64_t rows;
+  };
+
   void map(const Tensor& tensor) {
-    if (const auto packed = without(tensor.name, kPacked)) return map_packed(*packed, tensor);
-    const auto module = without(tensor.name, kWeight);
-    if (!module) return;
-    claimed_.insert(tensor.name);
-    switch (tensor.view.dtype) {
-      case DType::kBf16:
-        return map_bf16(*module, tensor);
-      case DType::kF8E4m3:
-        return map_fp8(*module, tensor);
-      case DType::kI8:
-        return map_expert(*module, tensor);
-      default:
-        if (dtype_bits(tensor.view.dtype) > 8) return;  // a plain tensor
-        refuse(
-            fmt::format("data type {} is not known for a weight, expected BF16, F8_E4M3, or I8 "
-                        "for fp4 experts",
-                        dtype_name(tensor.view.dtype)));
+    for (std::string_view suffix : code_suffixes_) {
+      const auto module = without(tensor.name, suffix);
+      if (module) return map_codes(std::string(*module), suffix, tensor);
     }
   }
 
+  void map_codes(const std::string& module, std::string_view suffix, const Tensor& tensor) {
+    const DType dtype = tensor.view.dtype;
+    if (suffix == kWeight && dtype == DType::kBf16) return map_bf16(module, tensor);
+    if (suffix != kPacked && dtype_bits(dtype) > 8) return;  // a plain tensor
+    claim(tensor);
+    claim_companions(module, suffix);
+    const Statement& said = config_.about(module);
+    const std::vector<const Layout*> possible = matching(module, suffix, dtype, said);
+    const Tensor& scales = companion(module, possible, tensor);
+    std::vector<const Layout*> fitting;
+    std::copy_if(possible.begin(), possible.end(), std::back_inserter(fitting),
+                 [&](const Layout* row) { return row->scales.dtypes.has(scales.view.dtype); });
+    if (fitting.empty()) {
+      refuse(fmt::format("{} has data type {}, which is not known for scales of {} codes",
+                         printable(scales.name), dtype_name(scales.view.dtype), dtype_name(dtype)));
+    }
+    MappedWeight weight;
+    weight.name = module;
+    weight.view.element = fitting.front()->element;
+    models::attach_codes(weight, tensor, fitting.front()->codes.shape, segment_rows(module));
+    const Layout& layout = models::attach_scales(weight, fitting, said, scales);
+    attach_tensor_scale(weight, layout);
+    if (!layout.alternating.empty() && module.ends_with(layout.alternating)) {
+      weight.row_order = RowOrder::kGateUp;
+    }
+    weights.push_back(std::move(weight));
+  }
+
+  /// A tensor's own data type decides: what is bf16 stays bf16, whatever config.json says.
   void map_bf16(const std::string& module, const Tensor& tensor) {
+    claim(tensor);
     if (tensor.view.shape.size() != 2) return;  // a norm
-    for (std::string_view suffix : kScaleNames) {
-      const Tensor* scales = checkpoint_.find(module + std::string(suffix));
-      if (scales == nullptr || !is_scale(*scales)) continue;
-      claimed_.insert(scales->name);
+    claim_companions(module, kWeight);
+    for (std::string_view suffix : scale_suffixes_) {
+      const Tensor* scales = scale_tensor(module, suffix);
+      if (scales == nullptr) continue;
       refuse(
           fmt::format("data type BF16 takes no scales, but there is {}", printable(scales->name)));
     }
-    MappedWeight weight = start(module, "bf16", Element::kBf16, tensor);
-    weight.view.k = tensor.view.shape[1];
-    weights.push_back(std::move(weight));
-  }
-
-  void map_fp8(const std::string& module, const Tensor& tensor) {
-    const Tensor& scales = companion(module, kScaleNames, tensor);
-    check_matrix(tensor);
-    MappedWeight weight = start(module, "", Element::kE4m3fn, tensor);
-    weight.view.k = tensor.view.shape[1];
-    const BlockShape block = fp8_block(module, weight.view, scales);
-    attach(weight, scales, block);
-    const bool mx = block == kRowBlock && weight.view.scale_type == ScaleType::kE8m0;
-    weight.format = mx ? "mxfp8" : fmt::format("fp8-{}x{}", block.n, block.k);
-    weights.push_back(std::move(weight));
-  }
-
-  /// DeepSeek-V4: experts in I8, because of `expert_dtype`.
-  void map_expert(const std::string& module, const Tensor& tensor) {
-    const Tensor& scales = companion(module, kScaleNames, tensor);
-    check_matrix(tensor);
-    if (config_.method() != Method::kFp8 || config_.expert_dtype() != "fp4") {
-      const std::string& found = config_.expert_dtype();
-      refuse(
-          fmt::format("data type I8 holds fp4 only where config.json says quant_method \"fp8\" "
-                      "and expert_dtype \"fp4\", found {}",
-                      found.empty() ? "none" : fmt::format("\"{}\"", printable(found))));
-    }
-    if (module.find(".experts.") == std::string::npos) {
-      refuse("data type I8 holds fp4 only in experts, but the name has no \".experts.\"");
-    }
-    add_fp4(module, tensor, scales);
-  }
-
-  /// compressed-tensors: `weight_packed`.
-  void map_packed(const std::string& module, const Tensor& tensor) {
-    claimed_.insert(tensor.name);
-    if (tensor.view.dtype != DType::kU8) {
-      refuse(fmt::format("data type {} is not known for packed codes, expected U8 for mxfp4",
-                         dtype_name(tensor.view.dtype)));
-    }
-    const Tensor& scales = companion(module, kPackedScaleNames, tensor);
-    check_matrix(tensor);
-    if (checkpoint_.find(module + std::string(kWeight)) != nullptr) {
-      refuse(fmt::format("there is also {}{}", printable(module), kWeight));
-    }
-    if (config_.method() == Method::kFp8) {
-      refuse("packed codes, but config.json says quant_method \"fp8\"");
-    }
-    if (config_.method() == Method::kCompressedTensors) group_with_bits(module, 4);
-    add_fp4(module, tensor, scales);
-  }
-
-  void add_fp4(const std::string& module, const Tensor& tensor, const Tensor& scales) {
-    MappedWeight weight = start(module, "mxfp4", Element::kE2m1, tensor);
-    weight.view.k = 2 * tensor.view.shape[1];
-    if (scale_type_of(scales.view.dtype) != ScaleType::kE8m0) {
-      refuse(fmt::format("{} has data type {}, expected F8_E8M0 or U8", printable(scales.name),
-                         dtype_name(scales.view.dtype)));
-    }
-    attach(weight, scales, kRowBlock);
-    weights.push_back(std::move(weight));
-  }
-
-  static MappedWeight start(const std::string& module, const char* format, Element element,
-                            const Tensor& tensor) {
     MappedWeight weight;
     weight.name = module;
-    weight.format = format;
-    weight.codes = &tensor;
-    weight.view.element = element;
-    weight.view.codes = tensor.view.data;
-    weight.view.n = tensor.view.shape[0];
-    return weight;
+    weight.format = "bf16";
+    models::attach_codes(weight, tensor, models::CodeShape::kElements, 0);
+    weights.push_back(std::move(weight));
   }
 
-  static void check_matrix(const Tensor& tensor) {
-    if (tensor.view.shape.size() == 2) return;
-    refuse(fmt::format("shape {} is not that of a matrix", shape_string(tensor.view.shape)));
+  /// The rows of the table that configuration, name and data type allow; refuses when there is
+  /// none, naming the first thing that does not agree.
+  std::vector<const Layout*> matching(const std::string& module, std::string_view suffix,
+                                      DType dtype, const Statement& said) const {
+    if (!said.refused.empty()) refuse(said.refused);
+    std::vector<const Layout*> by_dtype;
+    for (const Layout& row : models::layouts()) {
+      if (row.codes.suffix == suffix && row.codes.dtypes.has(dtype)) by_dtype.push_back(&row);
+    }
+    if (by_dtype.empty()) {
+      refuse(fmt::format(
+          "data type {} is not known under the name \"{}\"{}", dtype_name(dtype), suffix,
+          suffix == kWeight ? ", expected BF16, F8_E4M3, I8 or U8" : ", expected U8"));
+    }
+    std::vector<const Layout*> out;
+    for (const Layout* row : by_dtype) {
+      if (row->when.method != config_.method()) continue;
+      if (module.find(row->when.name_part) == std::string::npos) continue;
+      if (said.element && (*said.element != row->element || !said.grids.has(row->grid))) continue;
+      out.push_back(row);
+    }
+    if (!out.empty()) return out;
+    std::vector<std::string> needs;
+    for (const Layout* row : by_dtype) {
+      std::string words(row->when.words);
+      if (std::find(needs.begin(), needs.end(), words) == needs.end()) {
+        needs.push_back(std::move(words));
+      }
+    }
+    refuse(
+        fmt::format("data type {} is known under the name \"{}\" where config.json says {}; "
+                    "found {}",
+                    dtype_name(dtype), suffix, fmt::join(needs, "; or "), said.words));
   }
 
   /// The one tensor of scales that goes with the codes.
-  const Tensor& companion(const std::string& module, std::span<const std::string_view> suffixes,
-                          const Tensor& codes) {
+  const Tensor& companion(const std::string& module, const std::vector<const Layout*>& rows,
+                          const Tensor& codes) const {
     const Tensor* found = nullptr;
-    std::string tried;
-    for (std::string_view suffix : suffixes) {
-      const std::string name = module + std::string(suffix);
-      tried += (tried.empty() ? "" : ", ") + printable(name);
-      const Tensor* tensor = checkpoint_.find(name);
-      if (tensor == nullptr) continue;
-      claimed_.insert(name);
-      if (found != nullptr) {
-        refuse(fmt::format("scales under two names: {} and {}", printable(found->name),
-                           printable(name)));
+    std::vector<std::string> tried;
+    for (const Layout* row : rows) {
+      for (std::string_view suffix : row->scales.suffixes) {
+        std::string name = printable(module + std::string(suffix));
+        if (suffix.empty() || std::find(tried.begin(), tried.end(), name) != tried.end()) continue;
+        tried.push_back(std::move(name));
+        const Tensor* tensor = checkpoint_.find(module + std::string(suffix));
+        if (tensor == nullptr) continue;
+        if (found != nullptr) {
+          refuse(fmt::format("scales under two names: {} and {}", printable(found->name),
+                             printable(tensor->name)));
+        }
+        found = tensor;
       }
-      found = tensor;
     }
     if (found == nullptr) {
       refuse(fmt::format("data type {} needs scales, found none (tried {})",
-                         dtype_name(codes.view.dtype), tried));
+                         dtype_name(codes.view.dtype), list_of(tried)));
     }
     return *found;
   }
 
-  BlockShape fp8_block(const std::string& module, const WeightView& view, const Tensor& scales) {
-    if (config_.method() == Method::kCompressedTensors) return group_with_bits(module, 8).block;
-    if (config_.block()) return *config_.block();
-    std::vector<BlockShape> fitting;
-    for (BlockShape block : kKnownBlocks) {
-      if (scales.view.shape == grid(view, block)) fitting.push_back(block);
+  /// NVFP4 has two levels of scales; a second level beside anything else means that it is not what
+  /// it seems.
+  void attach_tensor_scale(MappedWeight& weight, const Layout& layout) const {
+    const std::string_view wanted = layout.scales.tensor_suffix;
+    for (std::string_view suffix : tensor_suffixes_) {
+      const std::string name = weight.name + std::string(suffix);
+      const Tensor* tensor = checkpoint_.find(name);
+      if (suffix != wanted) {
+        if (tensor != nullptr)
+          refuse(fmt::format("{} takes no second scale, but there is {}", weight.format,
+                             printable(name)));
+        continue;
+      }
+      if (tensor == nullptr) {
+        refuse(fmt::format("{} needs a second scale, found none (tried {})", weight.format,
+                           printable(name)));
+      }
+      const std::vector<std::int64_t>& shape = tensor->view.shape;
+      const bool is_one = shape.empty() || shape == std::vector<std::int64_t>{1};
+      if (tensor->view.dtype != DType::kF32 || !is_one || weight.groups != 1) {
+        refuse(fmt::format("{}: expected one F32 value, found {} {}", printable(name),
+                           dtype_name(tensor->view.dtype), shape_string(shape)));
+      }
+      weight.tensor_scale = tensor;
+      weight.tensor_scale_divides = layout.scales.tensor_divides;
     }
-    if (fitting.size() == 1) return fitting.front();
-    std::string names;
-    for (BlockShape block : fitting.empty() ? std::span<const BlockShape>(kKnownBlocks) : fitting) {
-      names += (names.empty() ? "" : ", ") + name_of(block);
-    }
-    refuse(
-        fmt::format("scale {} of {} fits {} blocks of {} for [{}, {}], and config.json names no "
-                    "block size",
-                    printable(scales.name), shape_string(scales.view.shape),
-                    fitting.empty() ? "none of the" : "each of the", names, view.n, view.k));
   }
 
-  const QuantizationGroup& group_with_bits(const std::string& module, int bits) {
-    const QuantizationGroup* group = config_.group_of(module);
-    if (group == nullptr) refuse("config.json has no group in config_groups for it");
-    const std::string name = printable(group->name);
-    if (!group->unsupported.empty()) {
-      refuse(fmt::format("group {} of config.json is not supported: {}", name, group->unsupported));
+  std::int64_t segment_rows(const std::string& module) const {
+    for (const Segments& segments : segments_) {
+      if (segments.pattern.found_in(module)) return segments.rows;
     }
-    if (group->bits != bits) {
-      refuse(fmt::format("codes of {} bits, but group {} of config.json says num_bits {}", bits,
-                         name, group->bits));
-    }
-    return *group;
+    return 0;
   }
 
-  static std::vector<std::int64_t> grid(const WeightView& view, BlockShape block) {
-    return {ceil_div(view.n, block.n), ceil_div(view.k, block.k)};
+  const Tensor* scale_tensor(const std::string& module, std::string_view suffix) const {
+    const Tensor* tensor = checkpoint_.find(module + std::string(suffix));
+    return tensor != nullptr && is_scale(*tensor) ? tensor : nullptr;
   }
 
-  static void attach(MappedWeight& weight, const Tensor& scales, BlockShape block) {
-    WeightView& view = weight.view;
-    const auto type = scale_type_of(scales.view.dtype);
-    if (!type) {
-      refuse(fmt::format("{} has data type {}, expected F8_E8M0, U8, F32, BF16 or F16",
-                         printable(scales.name), dtype_name(scales.view.dtype)));
+  void claim(const Tensor& tensor) {
+    claimed_[static_cast<std::size_t>(&tensor - checkpoint_.tensors().data())] = true;
+  }
+
+  /// All scales that belong to these codes, whether they can be used or not: one fault is reported
+  /// once.
+  void claim_companions(const std::string& module, std::string_view codes) {
+    for (const Layout& row : models::layouts()) {
+      if (row.codes.suffix != codes) continue;
+      for (std::string_view suffix : row.scales.suffixes) {
+        const Tensor* tensor = suffix.empty() ? nullptr : scale_tensor(module, suffix);
+        if (tensor != nullptr) claim(*tensor);
+      }
+      const std::string_view second = row.scales.tensor_suffix;
+      const Tensor* tensor = second.empty() ? nullptr : scale_tensor(module, second);
+      if (tensor != nullptr) claim(*tensor);
     }
-    if (block.k % kRowBlock.k != 0 && block.k < view.k) {
-      refuse(fmt::format("blocks of {} are not supported: their columns must be a multiple of {}",
-                         name_of(block), kRowBlock.k));
-    }
-    const std::vector<std::int64_t> expected = grid(view, block);
-    if (scales.view.shape != expected) {
-      refuse(fmt::format("{} for [{}, {}] in blocks of {}: expected {}, found {}",
-                         printable(scales.name), view.n, view.k, name_of(block),
-                         shape_string(expected), shape_string(scales.view.shape)));
-    }
-    view.scale_type = *type;
-    view.scales = scales.view.data;
-    view.scale_rows = expected[0];
-    view.scale_columns = expected[1];
-    view.block_n = block.n;
-    view.block_k = block.k;
-    weight.scales = &scales;
   }
 
   /// Scales that no weight asked for, and bytes whose meaning is not known.
   void report_leftover(const Tensor& tensor) {
-    if (claimed_.count(tensor.name) != 0) return;
-    for (std::string_view suffix : kScaleNames) {
-      const auto module = without(tensor.name, suffix);
-      if (!module || !is_scale(tensor)) continue;
-      problems.push_back(
-          {tensor.name,
-           fmt::format("scales without a weight that takes them (looked for {0}.weight "
-                       "as F8_E4M3 or I8, and {0}.weight_packed)",
-                       printable(*module))});
-      return;
-    }
-    for (std::string_view suffix : kSecondScaleNames) {
-      if (!tensor.name.ends_with(suffix)) continue;
-      problems.push_back({tensor.name, "a second scale (NVFP4) is not supported"});
-      return;
+    if (claimed_[static_cast<std::size_t>(&tensor - checkpoint_.tensors().data())]) return;
+    for (const auto* list : {&scale_suffixes_, &tensor_suffixes_}) {
+      for (std::string_view suffix : *list) {
+        const auto module = without(tensor.name, suffix);
+        if (!module || !is_scale(tensor)) continue;
+        problems.push_back({tensor.name, fmt::format("scales without a weight that takes them "
+                                                     "(looked for {})",
+                                                     list_of(codes_for(*module, suffix)))});
+        return;
+      }
     }
     if (dtype_bits(tensor.view.dtype) <= 8 && tensor.view.dtype != DType::kBool) {
       problems.push_back({tensor.name, fmt::format("data type {} under a name that is not known",
@@ -320,15 +286,49 @@ class Mapper {
     }
   }
 
+  /// Names of codes that take scales of this name.
+  static std::vector<std::string> codes_for(std::string_view module, std::string_view suffix) {
+    std::set<std::string> names;
+    for (const Layout& row : models::layouts()) {
+      const auto& scales = row.scales.suffixes;
+      const bool takes = std::find(scales.begin(), scales.end(), suffix) != scales.end();
+      if (!takes && row.scales.tensor_suffix != suffix) continue;
+      names.insert(printable(std::string(module) + std::string(row.codes.suffix)));
+    }
+    return {names.begin(), names.end()};
+  }
+
   const Checkpoint& checkpoint_;
   QuantizationConfig config_;
-  std::set<std::string, std::less<>> claimed_;
+  std::vector<bool> claimed_;  // per tensor of the checkpoint
+  std::vector<Segments> segments_;
+  std::vector<std::string_view> code_suffixes_ =
+      suffixes([](const Layout& row, auto& out) { out.push_back(row.codes.suffix); });
+  std::vector<std::string_view> scale_suffixes_ = suffixes([](const Layout& row, auto& out) {
+    out.insert(out.end(), row.scales.suffixes.begin(), row.scales.suffixes.end());
+  });
+  std::vector<std::string_view> tensor_suffixes_ =
+      suffixes([](const Layout& row, auto& out) { out.push_back(row.scales.tensor_suffix); });
 };
 
 }  // namespace
 
-WeightMap WeightMap::build(const Checkpoint& checkpoint) {
-  Mapper mapper(checkpoint);
+WeightView group_view(const MappedWeight& weight, std::int64_t group) {
+  if (group < 0 || group >= weight.groups) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("weight '{}': group {} of {}", weight.name, group, weight.groups));
+  }
+  WeightView view = weight.view;
+  const auto moved = [group](const void* data, std::int64_t bytes) -> const void* {
+    return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + group * bytes;
+  };
+  view.codes = moved(view.codes, weight.group_code_bytes);
+  view.scales = moved(view.scales, weight.group_scale_bytes);
+  return view;
+}
+
+WeightMap WeightMap::build(const Checkpoint& checkpoint, const MapOptions& options) {
+  Mapper mapper(checkpoint, options);
   mapper.map_all();
   WeightMap map;
   map.weights_ = std::move(mapper.weights);
@@ -347,7 +347,10 @@ const MappedWeight& WeightMap::at(std::string_view name) const {
   const MappedWeight* weight = find(name);
   if (weight != nullptr) return *weight;
   for (const MapProblem& problem : problems_) {
-    if (problem.tensor.substr(0, problem.tensor.rfind('.')) != name) continue;
+    const std::string_view tensor = problem.tensor;
+    const std::size_t end = tensor.find_first_of("._", name.size());  // a suffix and nothing more
+    if (!tensor.starts_with(name) || end != name.size()) continue;
+    if (tensor.find('.', end + 1) != std::string_view::npos) continue;
     throw Error(ErrorCode::kBadInput,
                 fmt::format("{}: {}", checkpoint::tensor_label(problem.tensor), problem.reason));
   }
