@@ -79,7 +79,7 @@ test: build models build/jargon.txt .venv/.done
 	@ctest --test-dir build --output-on-failure -j 1
 	@rm -rf build/corpus && DEEPINFER_CORPUS=build/corpus build/arithmetic_test >/dev/null
 	@$(PYTHON) tests/oracle/check_corpus.py build/corpus/*.corpus | tail -n 1
-	@$(PYTHON) -m pytest -q tests/oracle tests/cli
+	@$(PYTHON) -m pytest -q tests/oracle tests/cli tests/zoo
 
 test-torch: build models build/jargon.txt .venv-torch/.done
 	@.venv-torch/bin/python -m pytest -q tests/torch

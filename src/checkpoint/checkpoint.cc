@@ -55,6 +55,30 @@ fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
+/// What people put in the place of a safetensors file, by its first bytes.
+struct Stranger {
+  std::string_view magic;
+  std::string_view words;
+};
+constexpr Stranger kStrangers[] = {
+    {"GGUF",
+     "a GGUF file, which holds other formats in another order: a safetensors checkpoint of the "
+     "same "
+     "model is needed"},
+    {"version https://git-lfs",
+     "a Git LFS pointer, not the file itself: run \"git lfs pull\", or download the file again"},
+    {"PK\x03\x04", "a zip archive (PyTorch?), expected a safetensors file"},
+    {"<!DOCTYPE", "a web page, expected a safetensors file: was the download refused?"},
+    {"<html", "a web page, expected a safetensors file: was the download refused?"},
+};
+
+void refuse_strangers(const fs::path& path, std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  for (const Stranger& stranger : kStrangers) {
+    if (text.starts_with(stranger.magic)) refuse(path, std::string(stranger.words));
+  }
+}
+
 /// Finds missing files of an interrupted download before anything is mapped.
 void check_shards_exist(const std::vector<fs::path>& shards, const fs::path& index) {
   std::size_t num_missing = 0;
@@ -85,14 +109,15 @@ void check_shard_against_index(std::span<const Tensor> tensors, const WeightMap&
   }
 }
 
-/// The `.safetensors` files of a folder, sorted by name. Folders with such a name are not shards; a
-/// link that leads nowhere is one that is missing, and is left in for the mapping to refuse.
-std::vector<fs::path> safetensors_files(const fs::path& folder) {
+/// The files of a folder with this extension, sorted by name. Folders with such a name are not
+/// shards; a link that leads nowhere is one that is missing, and is left in for the mapping to
+/// refuse.
+std::vector<fs::path> files_with(const fs::path& folder, const char* extension) {
   std::vector<fs::path> files;
   std::error_code error;
   fs::directory_iterator entries(folder, error);
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    if (entries->path().extension() != ".safetensors") continue;
+    if (entries->path().extension() != extension) continue;
     std::error_code ignored;
     if (entries->is_directory(ignored)) continue;
     files.push_back(entries->path());
@@ -108,6 +133,7 @@ bool by_name(const Tensor& a, const Tensor& b) { return a.name < b.name; }
 
 std::span<const Tensor> Checkpoint::State::add_file(const fs::path& path) {
   MappedFile mapping = MappedFile::open(path);
+  refuse_strangers(path, mapping.bytes());
   checkpoint::Safetensors content = checkpoint::parse_safetensors(mapping.bytes(), path.string());
   const std::size_t first = tensors.size();
   for (checkpoint::SafetensorsEntry& entry : content.tensors) {
@@ -129,6 +155,7 @@ void Checkpoint::State::open_file(const fs::path& path) {
 void Checkpoint::State::open_index(const fs::path& path) {
   directory = folder_of(path);
   const MappedFile mapping = MappedFile::open(path);
+  refuse_strangers(path, mapping.bytes());
   const std::string_view text(reinterpret_cast<const char*>(mapping.bytes().data()),
                               mapping.bytes().size());
   const WeightMap map = checkpoint::parse_shard_index(text, path.string());
@@ -185,10 +212,12 @@ void Checkpoint::State::open_folder(const fs::path& path) {
     return;
   }
   directory = path;
-  const std::vector<fs::path> shards = safetensors_files(path);
+  const std::vector<fs::path> shards = files_with(path, ".safetensors");
   if (shards.empty()) {
+    const bool gguf = !files_with(path, ".gguf").empty();
     refuse(path, std::string(kIndexName) +
-                     " or a .safetensors file expected, no .safetensors file found");
+                     " or a .safetensors file expected, no .safetensors file found" +
+                     (gguf ? ", only GGUF files, which hold other formats" : ""));
   }
   check_series_complete(shards, path);
   for (const fs::path& shard : shards) add_file(shard);

@@ -102,16 +102,19 @@ std::string segment_hint(const MappedWeight& weight, const Candidate& candidate,
     return "";
   }
   constexpr std::int64_t kMostSegments = 256;
-  for (std::int64_t count = 2; count <= kMostSegments; ++count) {
-    if (weight.view.n % count != 0) continue;
+  constexpr std::size_t kMostShown = 4;
+  std::vector<std::int64_t> possible;
+  for (std::int64_t count = 2; count <= kMostSegments && possible.size() < kMostShown; ++count) {
     const std::int64_t rows = weight.view.n / count;
-    if (count * ceil_div(rows, candidate.block.n) != found[0]) continue;
-    return fmt::format(
-        "; a grid that begins anew every {} rows would have that shape: say so with "
-        "a segmentation if it is one",
-        rows);
+    if (weight.view.n % count == 0 && count * ceil_div(rows, candidate.block.n) == found[0]) {
+      possible.push_back(rows);
+    }
   }
-  return "";
+  if (possible.empty()) return "";
+  return fmt::format(
+      "; a grid that begins anew every {} rows would have that shape: say so with "
+      "a segmentation if it is one",
+      fmt::join(possible, " or "));
 }
 
 [[noreturn]] void refuse_grid(const MappedWeight& weight, const std::vector<Candidate>& all,
@@ -120,7 +123,7 @@ std::string segment_hint(const MappedWeight& weight, const Candidate& candidate,
   const std::string name = printable(scales.name);
   if (all.size() == 1) {
     const Candidate& one = all.front();
-    if (one.shapes.empty()) refuse(fmt::format("one scale for a stack is not known"));
+    if (one.shapes.empty()) refuse("one scale for a whole stack is not known");
     refuse(fmt::format("{} for [{}, {}] in blocks of {}: expected {}, found {}{}", name, view.n,
                        view.k, name_of(one.block), shape_string(one.shapes.front()),
                        shape_string(scales.view.shape), segment_hint(weight, one, scales)));
@@ -144,7 +147,7 @@ std::string format_name(const Layout& layout, BlockShape block, ScaleType type) 
   if (layout.grid == Grid::kRow16) return "nvfp4";
   if (layout.element == Element::kE2m1) return "mxfp4";
   const bool mx = block == BlockShape{1, kRow} && type == ScaleType::kE8m0;
-  return mx ? "mxfp8" : fmt::format("fp8-{}", fmt::format("{}x{}", block.n, block.k));
+  return mx ? "mxfp8" : fmt::format("fp8-{}x{}", block.n, block.k);
 }
 
 /// The block may be one for which there are no kernels; what is stored is clear all the same.
