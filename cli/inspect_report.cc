@@ -9,8 +9,9 @@ namespace {
 
 constexpr std::size_t kScreen = 24;
 constexpr std::size_t kWidth = 80;
-constexpr std::size_t kFewestKinds = 4;
-constexpr std::size_t kMostProblems = 3;
+constexpr std::size_t kFewestKinds = 2;
+constexpr std::size_t kMostProblems = 2;
+constexpr std::size_t kShownName = 60;
 
 /// Names come from a file: no control character may reach the terminal.
 std::string shown(const std::string& text) {
@@ -171,7 +172,9 @@ Lines verdict_lines(const Inspection& found, bool all) {
   lines.push_back(fmt::format("{} problem{}", number, number == 1 ? "" : "s"));
   const std::size_t count = all ? number : std::min(number, kMostProblems);
   for (std::size_t i = 0; i < count; ++i) {
-    add(fmt::format("  {}: {}", shown(found.problems[i].tensor), found.problems[i].reason));
+    const std::string& tensor = found.problems[i].tensor;
+    add(fmt::format("  {}: {}", all ? shown(tensor) : tail(tensor, kShownName),
+                    found.problems[i].reason));
   }
   if (count < number) {
     lines.push_back(fmt::format("  and {} more (--tensors lists all)", number - count));

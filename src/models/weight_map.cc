@@ -27,13 +27,28 @@ using models::Statement;
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kPacked = ".weight_packed";  // in any data type codes and nothing else
 
-/// All suffixes in the table that have one role, each once.
-std::vector<std::string_view> suffixes(auto&& add) {
-  std::vector<std::string_view> out;
-  for (const Layout& layout : models::layouts()) add(layout, out);
-  std::sort(out.begin(), out.end());
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  if (!out.empty() && out.front().empty()) out.erase(out.begin());
+/// The names that go with one name of codes, each once.
+struct CodeNames {
+  std::string_view codes;
+  std::vector<std::string_view> scales;
+  std::vector<std::string_view> tensor_scales;
+};
+
+void add_once(std::vector<std::string_view>& list, std::string_view name) {
+  if (name.empty() || std::find(list.begin(), list.end(), name) != list.end()) return;
+  list.push_back(name);
+}
+
+std::vector<CodeNames> code_names() {
+  std::vector<CodeNames> out;
+  for (const Layout& row : models::layouts()) {
+    auto place = std::find_if(out.begin(), out.end(), [&](const CodeNames& names) {
+      return names.codes == row.codes.suffix;
+    });
+    if (place == out.end()) place = out.insert(place, {row.codes.suffix, {}, {}});
+    for (std::string_view suffix : row.scales.suffixes) add_once(place->scales, suffix);
+    add_once(place->tensor_scales, row.scales.tensor_suffix);
+  }
   return out;
 }
 
@@ -45,12 +60,8 @@ std::optional<std::string_view> without(std::string_view name, std::string_view 
 
 /// Whether a tensor with a scale's name is one. Some models call their norms `.scale`.
 bool is_scale(const Tensor& tensor) {
-  if (tensor.name.find(".weight_scale") != std::string::npos) return true;
+  if (tensor.name.rfind(".weight_") != std::string::npos) return true;
   return tensor.view.shape.size() >= 2 || dtype_bits(tensor.view.dtype) <= 8;
-}
-
-std::string list_of(const std::vector<std::string>& names) {
-  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 class Mapper {
@@ -94,35 +105,40 @@ class Mapper {
     std::int64_t rows;
   };
 
+  /// A tensor beside the codes of a module, found by its suffix.
+  struct Companion {
+    std::string_view suffix;
+    const Tensor* tensor;
+  };
+
   void map(const Tensor& tensor) {
-    for (std::string_view suffix : code_suffixes_) {
-      const auto module = without(tensor.name, suffix);
-      if (module) return map_codes(std::string(*module), suffix, tensor);
+    for (const CodeNames& names : names_) {
+      const auto module = without(tensor.name, names.codes);
+      if (module) return map_codes(std::string(*module), names, tensor);
     }
   }
 
-  void map_codes(const std::string& module, std::string_view suffix, const Tensor& tensor) {
+  void map_codes(const std::string& module, const CodeNames& names, const Tensor& tensor) {
     const DType dtype = tensor.view.dtype;
-    if (suffix == kWeight && dtype == DType::kBf16) return map_bf16(module, tensor);
-    if (suffix != kPacked && dtype_bits(dtype) > 8) return;  // a plain tensor
+    if (names.codes == kWeight && dtype == DType::kBf16) return map_bf16(module, names, tensor);
+    if (names.codes != kPacked && dtype_bits(dtype) > 8) return;  // a plain tensor
     claim(tensor);
-    claim_companions(module, suffix);
+    const std::vector<Companion> scales = claim_all(module, names.scales);
+    const std::vector<Companion> second = claim_all(module, names.tensor_scales);
     const Statement& said = config_.about(module);
-    const std::vector<const Layout*> possible = matching(module, suffix, dtype, said);
-    const Tensor& scales = companion(module, possible, tensor);
-    std::vector<const Layout*> fitting;
-    std::copy_if(possible.begin(), possible.end(), std::back_inserter(fitting),
-                 [&](const Layout* row) { return row->scales.dtypes.has(scales.view.dtype); });
-    if (fitting.empty()) {
+    std::vector<const Layout*> rows = matching(module, names.codes, dtype, said);
+    const Tensor& own = only_scales(module, rows, scales, tensor);
+    std::erase_if(rows, [&](const Layout* row) { return !row->scales.dtypes.has(own.view.dtype); });
+    if (rows.empty()) {
       refuse(fmt::format("{} has data type {}, which is not known for scales of {} codes",
-                         printable(scales.name), dtype_name(scales.view.dtype), dtype_name(dtype)));
+                         printable(own.name), dtype_name(own.view.dtype), dtype_name(dtype)));
     }
     MappedWeight weight;
     weight.name = module;
-    weight.view.element = fitting.front()->element;
-    models::attach_codes(weight, tensor, fitting.front()->codes.shape, segment_rows(module));
-    const Layout& layout = models::attach_scales(weight, fitting, said, scales);
-    attach_tensor_scale(weight, layout);
+    weight.view.element = rows.front()->element;
+    models::attach_codes(weight, tensor, rows.front()->codes.shape, segment_rows(module));
+    const Layout& layout = models::attach_scales(weight, rows, said, own);
+    attach_tensor_scale(weight, layout, second);
     if (!layout.alternating.empty() && module.ends_with(layout.alternating)) {
       weight.row_order = RowOrder::kGateUp;
     }
@@ -130,15 +146,13 @@ class Mapper {
   }
 
   /// A tensor's own data type decides: what is bf16 stays bf16, whatever config.json says.
-  void map_bf16(const std::string& module, const Tensor& tensor) {
+  void map_bf16(const std::string& module, const CodeNames& names, const Tensor& tensor) {
     claim(tensor);
     if (tensor.view.shape.size() != 2) return;  // a norm
-    claim_companions(module, kWeight);
-    for (std::string_view suffix : scale_suffixes_) {
-      const Tensor* scales = scale_tensor(module, suffix);
-      if (scales == nullptr) continue;
-      refuse(
-          fmt::format("data type BF16 takes no scales, but there is {}", printable(scales->name)));
+    const std::vector<Companion> scales = claim_all(module, names.scales);
+    if (!scales.empty()) {
+      refuse(fmt::format("data type BF16 takes no scales, but there is {}",
+                         printable(scales.front().tensor->name)));
     }
     MappedWeight weight;
     weight.name = module;
@@ -182,57 +196,53 @@ class Mapper {
                     dtype_name(dtype), suffix, fmt::join(needs, "; or "), said.words));
   }
 
-  /// The one tensor of scales that goes with the codes.
-  const Tensor& companion(const std::string& module, const std::vector<const Layout*>& rows,
-                          const Tensor& codes) const {
-    const Tensor* found = nullptr;
-    std::vector<std::string> tried;
+  /// The one tensor of scales, under one of the names that the rows know.
+  static const Tensor& only_scales(const std::string& module,
+                                   const std::vector<const Layout*>& rows,
+                                   const std::vector<Companion>& companions, const Tensor& codes) {
+    std::vector<std::string_view> known;
     for (const Layout* row : rows) {
-      for (std::string_view suffix : row->scales.suffixes) {
-        std::string name = printable(module + std::string(suffix));
-        if (suffix.empty() || std::find(tried.begin(), tried.end(), name) != tried.end()) continue;
-        tried.push_back(std::move(name));
-        const Tensor* tensor = checkpoint_.find(module + std::string(suffix));
-        if (tensor == nullptr) continue;
-        if (found != nullptr) {
-          refuse(fmt::format("scales under two names: {} and {}", printable(found->name),
-                             printable(tensor->name)));
-        }
-        found = tensor;
+      for (std::string_view suffix : row->scales.suffixes) add_once(known, suffix);
+    }
+    const Tensor* found = nullptr;
+    for (const Companion& one : companions) {
+      if (std::find(known.begin(), known.end(), one.suffix) == known.end()) continue;
+      if (found != nullptr) {
+        refuse(fmt::format("scales under two names: {} and {}", printable(found->name),
+                           printable(one.tensor->name)));
       }
+      found = one.tensor;
     }
-    if (found == nullptr) {
-      refuse(fmt::format("data type {} needs scales, found none (tried {})",
-                         dtype_name(codes.view.dtype), list_of(tried)));
-    }
-    return *found;
+    if (found != nullptr) return *found;
+    std::vector<std::string> tried;
+    for (std::string_view suffix : known) tried.push_back(printable(module + std::string(suffix)));
+    refuse(fmt::format("data type {} needs scales, found none (tried {})",
+                       dtype_name(codes.view.dtype), fmt::join(tried, ", ")));
   }
 
   /// NVFP4 has two levels of scales; a second level beside anything else means that it is not what
   /// it seems.
-  void attach_tensor_scale(MappedWeight& weight, const Layout& layout) const {
+  static void attach_tensor_scale(MappedWeight& weight, const Layout& layout,
+                                  const std::vector<Companion>& second) {
     const std::string_view wanted = layout.scales.tensor_suffix;
-    for (std::string_view suffix : tensor_suffixes_) {
-      const std::string name = weight.name + std::string(suffix);
-      const Tensor* tensor = checkpoint_.find(name);
-      if (suffix != wanted) {
-        if (tensor != nullptr)
-          refuse(fmt::format("{} takes no second scale, but there is {}", weight.format,
-                             printable(name)));
-        continue;
+    for (const Companion& one : second) {
+      const std::string name = printable(one.tensor->name);
+      if (one.suffix != wanted) {
+        refuse(fmt::format("{} takes no second scale of this name, but there is {}", weight.format,
+                           name));
       }
-      if (tensor == nullptr) {
-        refuse(fmt::format("{} needs a second scale, found none (tried {})", weight.format,
-                           printable(name)));
+      const TensorView& view = one.tensor->view;
+      const bool is_one = view.shape.empty() || view.shape == std::vector<std::int64_t>{1};
+      if (view.dtype != DType::kF32 || !is_one || weight.groups != 1) {
+        refuse(fmt::format("{}: expected one F32 value, found {} {}", name, dtype_name(view.dtype),
+                           shape_string(view.shape)));
       }
-      const std::vector<std::int64_t>& shape = tensor->view.shape;
-      const bool is_one = shape.empty() || shape == std::vector<std::int64_t>{1};
-      if (tensor->view.dtype != DType::kF32 || !is_one || weight.groups != 1) {
-        refuse(fmt::format("{}: expected one F32 value, found {} {}", printable(name),
-                           dtype_name(tensor->view.dtype), shape_string(shape)));
-      }
-      weight.tensor_scale = tensor;
+      weight.tensor_scale = one.tensor;
       weight.tensor_scale_divides = layout.scales.tensor_divides;
+    }
+    if (!wanted.empty() && weight.tensor_scale == nullptr) {
+      refuse(fmt::format("{} needs a second scale, found none (tried {}{})", weight.format,
+                         printable(weight.name), wanted));
     }
   }
 
@@ -243,72 +253,54 @@ class Mapper {
     return 0;
   }
 
-  const Tensor* scale_tensor(const std::string& module, std::string_view suffix) const {
-    const Tensor* tensor = checkpoint_.find(module + std::string(suffix));
-    return tensor != nullptr && is_scale(*tensor) ? tensor : nullptr;
-  }
-
   void claim(const Tensor& tensor) {
     claimed_[static_cast<std::size_t>(&tensor - checkpoint_.tensors().data())] = true;
   }
 
-  /// All scales that belong to these codes, whether they can be used or not: one fault is reported
+  /// The scales that belong to a module, whether they can be used or not: one fault is reported
   /// once.
-  void claim_companions(const std::string& module, std::string_view codes) {
-    for (const Layout& row : models::layouts()) {
-      if (row.codes.suffix != codes) continue;
-      for (std::string_view suffix : row.scales.suffixes) {
-        const Tensor* tensor = suffix.empty() ? nullptr : scale_tensor(module, suffix);
-        if (tensor != nullptr) claim(*tensor);
-      }
-      const std::string_view second = row.scales.tensor_suffix;
-      const Tensor* tensor = second.empty() ? nullptr : scale_tensor(module, second);
-      if (tensor != nullptr) claim(*tensor);
+  std::vector<Companion> claim_all(const std::string& module,
+                                   const std::vector<std::string_view>& suffixes) {
+    std::vector<Companion> out;
+    std::string name = module;
+    for (std::string_view suffix : suffixes) {
+      name.replace(module.size(), std::string::npos, suffix);
+      const Tensor* tensor = checkpoint_.find(name);
+      if (tensor == nullptr || !is_scale(*tensor)) continue;
+      claim(*tensor);
+      out.push_back({suffix, tensor});
     }
+    return out;
   }
 
   /// Scales that no weight asked for, and bytes whose meaning is not known.
   void report_leftover(const Tensor& tensor) {
     if (claimed_[static_cast<std::size_t>(&tensor - checkpoint_.tensors().data())]) return;
-    for (const auto* list : {&scale_suffixes_, &tensor_suffixes_}) {
-      for (std::string_view suffix : *list) {
-        const auto module = without(tensor.name, suffix);
-        if (!module || !is_scale(tensor)) continue;
-        problems.push_back({tensor.name, fmt::format("scales without a weight that takes them "
-                                                     "(looked for {})",
-                                                     list_of(codes_for(*module, suffix)))});
-        return;
+    std::set<std::string> codes;
+    for (const CodeNames& names : names_) {
+      for (const auto* list : {&names.scales, &names.tensor_scales}) {
+        for (std::string_view suffix : *list) {
+          const auto module = without(tensor.name, suffix);
+          if (!module || !is_scale(tensor)) continue;
+          codes.insert(printable(std::string(*module) + std::string(names.codes)));
+        }
       }
     }
-    if (dtype_bits(tensor.view.dtype) <= 8 && tensor.view.dtype != DType::kBool) {
+    if (!codes.empty()) {
+      problems.push_back({tensor.name, fmt::format("scales without a weight that takes them "
+                                                   "(looked for {})",
+                                                   fmt::join(codes, ", "))});
+    } else if (dtype_bits(tensor.view.dtype) <= 8 && tensor.view.dtype != DType::kBool) {
       problems.push_back({tensor.name, fmt::format("data type {} under a name that is not known",
                                                    dtype_name(tensor.view.dtype))});
     }
-  }
-
-  /// Names of codes that take scales of this name.
-  static std::vector<std::string> codes_for(std::string_view module, std::string_view suffix) {
-    std::set<std::string> names;
-    for (const Layout& row : models::layouts()) {
-      const auto& scales = row.scales.suffixes;
-      const bool takes = std::find(scales.begin(), scales.end(), suffix) != scales.end();
-      if (!takes && row.scales.tensor_suffix != suffix) continue;
-      names.insert(printable(std::string(module) + std::string(row.codes.suffix)));
-    }
-    return {names.begin(), names.end()};
   }
 
   const Checkpoint& checkpoint_;
   QuantizationConfig config_;
   std::vector<bool> claimed_;  // per tensor of the checkpoint
   std::vector<Segments> segments_;
-  std::vector<std::string_view> code_suffixes_ =
-      suffixes([](const Layout& row, auto& out) { out.push_back(row.codes.suffix); });
-  std::vector<std::string_view> scale_suffixes_ = suffixes([](const Layout& row, auto& out) {
-    out.insert(out.end(), row.scales.suffixes.begin(), row.scales.suffixes.end());
-  });
-  std::vector<std::string_view> tensor_suffixes_ =
-      suffixes([](const Layout& row, auto& out) { out.push_back(row.scales.tensor_suffix); });
+  std::vector<CodeNames> names_ = code_names();
 };
 
 }  // namespace

@@ -334,7 +334,7 @@ def mimo_v2_without_a_word():
     t = mimo_v2()
     t.segments, t.expected = None, {}
     t.problems["model.layers.0.self_attn.qkv_proj.weight"] = (
-        "for [800, 256] in blocks of 128 x 128: expected [7, 2], found [8, 2]; a grid that begins anew every 400 or 200 rows")
+        "for [800, 256] in blocks of 128 x 128: expected [7, 2], found [8, 2]; a grid that begins anew every 400 or 200 or 100 rows")
     return t
 
 

@@ -170,7 +170,7 @@ class Tiny:
         if num_shards == 1:
             files = ["model.safetensors"]
         for file, shard in zip(files, shards):
-            header = header_of([(name, *self.tensors[name][:2]) for name in shard])
+            header, _ = header_of([(name, *self.tensors[name][:2]) for name in shard])
             with open(folder / file, "wb") as out:
                 out.write(header)
                 out.writelines(self.tensors[name][2] for name in shard)
@@ -181,7 +181,8 @@ class Tiny:
 
 
 def header_of(tensors):
-    """Length and header of a safetensors file whose data are these (name, dtype, shape), in order."""
+    """Length field and header of a safetensors file whose data are these (name, dtype, shape), in order;
+    and how many bytes the data are."""
     entries, at = {}, 0
     for name, dtype, shape in tensors:
         size = BITS[dtype]
@@ -191,4 +192,4 @@ def header_of(tensors):
         at += size // 8
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
+    return struct.pack("<Q", len(text)) + text, at
