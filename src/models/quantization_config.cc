@@ -60,8 +60,8 @@ void check_dialect(const json::JsonNode& fmt_node) {
 }
 
 /// quant_method "fp8": one block size for all, and a word about experts.
-void read_fp8(const json::JsonNode& block, const std::string& expert_dtype,
-              std::vector<Rule>& rules, Statement& otherwise) {
+void read_fp8(const json::JsonNode& block, const std::string& expert_dtype, Rules& rules) {
+  Statement& otherwise = rules.otherwise;
   check_dialect(block["fmt"]);
   otherwise.words =
       fmt::format("quant_method \"fp8\", expert_dtype {}",
@@ -90,7 +90,7 @@ void read_fp8(const json::JsonNode& block, const std::string& expert_dtype,
         "or \"fp8\"",
         printable(expert_dtype));
   }
-  rules.push_back(std::move(experts));
+  rules.rules.push_back(std::move(experts));
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ BlockShape read_block_shape(const json::JsonNode& node) {
 }
 
 bool Rule::fits(std::string_view module) const {
-  if (all || std::binary_search(names.begin(), names.end(), module)) return true;
+  if (all) return true;
   if (!part.empty() && module.find(part) != std::string_view::npos) return true;
   const auto starts = [&](const ModulePattern& pattern) { return pattern.starts(module); };
   return std::any_of(patterns.begin(), patterns.end(), starts);
@@ -127,21 +127,21 @@ void QuantizationConfig::read_block(const json::JsonNode& top, const json::JsonN
       merge_expert_dtype(block, expert_dtype);
       merge_expert_dtype(top, expert_dtype);
       if (!inner.is_null()) merge_expert_dtype(inner, expert_dtype);
-      read_fp8(block, expert_dtype, rules_, otherwise_);
+      read_fp8(block, expert_dtype, rules_);
       break;
     case Method::kMxfp4:
-      otherwise_.words = "quant_method \"mxfp4\"";
-      otherwise_.element = Element::kE2m1;
-      otherwise_.grids = {Grid::kRow32};
+      rules_.otherwise.words = "quant_method \"mxfp4\"";
+      rules_.otherwise.element = Element::kE2m1;
+      rules_.otherwise.grids = {Grid::kRow32};
       break;
     case Method::kCompressedTensors:
-      read_compressed_tensors(block, rules_, otherwise_);
+      read_compressed_tensors(block, rules_);
       break;
     case Method::kModelOpt:
-      read_modelopt(block, otherwise_);
+      read_modelopt(block, rules_.otherwise);
       break;
     case Method::kQuark:
-      read_quark(block, rules_, otherwise_);
+      read_quark(block, rules_);
       break;
   }
 }
@@ -156,16 +156,16 @@ void QuantizationConfig::read_side_file(const std::filesystem::path& file) {
   read_modelopt(block, side);
   if (method_ == Method::kNone) {
     method_ = Method::kModelOpt;
-    otherwise_ = std::move(side);
-  } else if (method_ != Method::kModelOpt || side.words != otherwise_.words) {
-    block.bad(
-        fmt::format("{} contradicts config.json, which says {}", side.words, otherwise_.words));
+    rules_.otherwise = std::move(side);
+  } else if (method_ != Method::kModelOpt || side.words != rules_.otherwise.words) {
+    block.bad(fmt::format("{} contradicts config.json, which says {}", side.words,
+                          rules_.otherwise.words));
   }
 }
 
 QuantizationConfig QuantizationConfig::parse(std::string_view text, const std::string& file) {
   QuantizationConfig config;
-  config.otherwise_.words = "nothing about quantization";
+  config.rules_.otherwise.words = "nothing about quantization";
   const json::Json json = json::parse_json(text, file);
   const json::JsonNode top(json, file);
   const json::JsonNode inner = top["text_config"];
@@ -185,10 +185,12 @@ QuantizationConfig QuantizationConfig::read(const std::filesystem::path& directo
 }
 
 const Statement& QuantizationConfig::about(std::string_view module) const {
-  for (const Rule& rule : rules_) {
+  const auto named = rules_.by_name.find(module);
+  if (named != rules_.by_name.end()) return named->second;
+  for (const Rule& rule : rules_.rules) {
     if (rule.fits(module)) return rule.statement;
   }
-  return otherwise_;
+  return rules_.otherwise;
 }
 
 }  // namespace deepinfer::models

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,15 +34,21 @@ struct Statement {
   std::optional<BlockShape> block;  ///< the block of Grid::kBlock, if it is said
 };
 
-/// A statement and the modules it is about.
+/// A statement and the modules it is about, by more than their whole names.
 struct Rule {
-  std::vector<std::string> names = {};  ///< sorted
   std::vector<ModulePattern> patterns = {};
   std::string part = {};  ///< the name has this in it
   bool all = false;
   Statement statement = {};
 
   bool fits(std::string_view module) const;
+};
+
+/// Who a statement is about is asked in this order: by name, by the first rule that fits, all.
+struct Rules {
+  std::map<std::string, Statement, std::less<>> by_name;
+  std::vector<Rule> rules;
+  Statement otherwise;
 };
 
 class QuantizationConfig {
@@ -56,7 +64,7 @@ class QuantizationConfig {
 
   Method method() const noexcept { return method_; }
 
-  /// What is said about a module: the first rule that fits, or else the statement about all others.
+  /// What is said about a module.
   const Statement& about(std::string_view module) const;
 
  private:
@@ -65,19 +73,17 @@ class QuantizationConfig {
   void read_side_file(const std::filesystem::path& file);
 
   Method method_ = Method::kNone;
-  std::vector<Rule> rules_;
-  Statement otherwise_;
+  Rules rules_;
 };
 
-// One reader per dialect. They fill in rules, and the statement about all other modules.
+// One reader per dialect.
 
-void read_compressed_tensors(const json::JsonNode& block, std::vector<Rule>& rules,
-                             Statement& otherwise);
+void read_compressed_tensors(const json::JsonNode& block, Rules& rules);
 
 /// `block`: of config.json, or "quantization" of hf_quant_config.json.
 void read_modelopt(const json::JsonNode& block, Statement& otherwise);
 
-void read_quark(const json::JsonNode& block, std::vector<Rule>& rules, Statement& otherwise);
+void read_quark(const json::JsonNode& block, Rules& rules);
 
 /// Two positive sides of a block.
 BlockShape read_block_shape(const json::JsonNode& node);

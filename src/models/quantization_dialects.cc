@@ -103,7 +103,7 @@ void read_scheme(const json::JsonNode& weights, const json::JsonNode& format,
     statement.refused = fmt::format("{} is not supported: {}", statement.words, why);
 }
 
-/// The targets of a group, most exact first: names, patterns, the class of all linear layers.
+/// The targets of a group: names, patterns, the class of all linear layers.
 struct Targets {
   std::vector<std::string> names;
   std::vector<ModulePattern> patterns;
@@ -124,7 +124,6 @@ Targets read_targets(const json::JsonNode& targets) {
       out.names.push_back(target);
     }
   }
-  std::sort(out.names.begin(), out.names.end());
   return out;
 }
 
@@ -171,8 +170,8 @@ std::string regex_of(std::string_view glob) {
 
 }  // namespace
 
-void read_compressed_tensors(const json::JsonNode& block, std::vector<Rule>& rules,
-                             Statement& otherwise) {
+void read_compressed_tensors(const json::JsonNode& block, Rules& rules) {
+  Statement& otherwise = rules.otherwise;
   otherwise.words = "quant_method \"compressed-tensors\"";
   otherwise.refused = "config.json has no group in config_groups for it";
   const json::JsonNode transforms = block["transform_config"];
@@ -180,7 +179,6 @@ void read_compressed_tensors(const json::JsonNode& block, std::vector<Rule>& rul
       !transforms["config_groups"].object().empty()) {
     transforms.unsupported("weights that were rotated are not supported");
   }
-  std::vector<Rule> by_pattern;
   std::vector<Rule> by_class;
   const json::JsonNode groups = block["config_groups"];
   for (const auto& [name, value] : groups.object().items()) {
@@ -191,12 +189,11 @@ void read_compressed_tensors(const json::JsonNode& block, std::vector<Rule>& rul
     const json::JsonNode own = node["format"];
     read_scheme(node["weights"], own.is_null() ? block["format"] : own, statement);
     Targets targets = read_targets(node["targets"]);
-    rules.push_back({.names = std::move(targets.names), .statement = statement});
-    by_pattern.push_back({.patterns = std::move(targets.patterns), .statement = statement});
+    for (std::string& module : targets.names) rules.by_name.try_emplace(module, statement);
+    rules.rules.push_back({.patterns = std::move(targets.patterns), .statement = statement});
     by_class.push_back({.all = targets.all_linear, .statement = std::move(statement)});
   }
-  std::move(by_pattern.begin(), by_pattern.end(), std::back_inserter(rules));
-  std::move(by_class.begin(), by_class.end(), std::back_inserter(rules));
+  std::move(by_class.begin(), by_class.end(), std::back_inserter(rules.rules));
 }
 
 void read_modelopt(const json::JsonNode& block, Statement& otherwise) {
@@ -222,17 +219,22 @@ void read_modelopt(const json::JsonNode& block, Statement& otherwise) {
   }
 }
 
-void read_quark(const json::JsonNode& block, std::vector<Rule>& rules, Statement& otherwise) {
-  read_quark_weight(block["global_quant_config"]["weight"], "global_quant_config", otherwise);
+void read_quark(const json::JsonNode& block, Rules& rules) {
+  read_quark_weight(block["global_quant_config"]["weight"], "global_quant_config", rules.otherwise);
   const json::JsonNode layers = block["layer_quant_config"];
   if (layers.is_null()) return;
   for (const auto& [name, value] : layers.object().items()) {
     const json::JsonNode node = layers[name.c_str()];
-    Rule rule;
-    rule.patterns.emplace_back(regex_of(name), node.where());
+    Statement statement;
     read_quark_weight(node["weight"], fmt::format("layer_quant_config \"{}\"", printable(name)),
-                      rule.statement);
-    rules.push_back(std::move(rule));
+                      statement);
+    if (name.find('[') != std::string::npos) node.unsupported("pattern with brackets");
+    if (name.find_first_of("*?") == std::string::npos) {
+      rules.by_name.try_emplace(name, std::move(statement));
+    } else {
+      rules.rules.push_back({.statement = std::move(statement)});
+      rules.rules.back().patterns.emplace_back(regex_of(name), node.where());
+    }
   }
 }
 
