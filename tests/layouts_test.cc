@@ -10,6 +10,7 @@
 
 #include "checkpoint_folder.h"
 #include "deepinfer/error.h"
+#include "deepinfer/prepared_weight.h"
 #include "models/loader.h"
 
 namespace deepinfer {
@@ -61,6 +62,10 @@ TEST(layouts_test, nvfp4_is_recognised_and_cannot_run) {
   EXPECT_EQ(weight.tensor_scale->name, "a.weight_global_scale");
   EXPECT_HAS(weight.cannot_run, "NVFP4");
   EXPECT_THROW(Weight::prepare(weight.view, weight.name), Error);
+  const Context context({.num_threads = 1, .isa = std::nullopt});
+  const PreparedModel model = prepare_model(context, map);
+  ASSERT_EQ(model.refused.size(), 1u);
+  EXPECT_HAS(model.refused[0].reason, "no kernel takes NVFP4");
   try {
     models::Loader(checkpoint).linear("a", 4, 32);
     ADD_FAILURE() << "accepted";
@@ -141,6 +146,11 @@ TEST(layouts_test, a_stack_has_a_view_for_each_matrix) {
   EXPECT_EQ(testing::times_ones(weight).front(), 448.0F);
   EXPECT_EQ(testing::times_ones(weight).back(), 896.0F);
   for (std::int64_t group : {-1, 2}) EXPECT_THROW(group_view(weight, group), Error);
+  const Context context({.num_threads = 1, .isa = std::nullopt});
+  const PreparedModel model = prepare_model(context, map);
+  ASSERT_EQ(model.count(), 1);
+  EXPECT_EQ(model.find("stack")->groups(), 2);
+  EXPECT_EQ(model.find("stack")->at(1).view().scales, group_view(map.at("stack"), 1).scales);
   EXPECT_THROW(models::Loader(checkpoint).linear("stack", 64, 96), Error);
 }
 

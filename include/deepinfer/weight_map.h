@@ -29,6 +29,7 @@ struct MappedWeight {
   const Tensor* codes = nullptr;
   const Tensor* scales = nullptr;  ///< null for bf16
 
+  bool stacked = false;                ///< a stack, even if it is of one matrix
   std::int64_t groups = 1;             ///< matrices in the stack, all of the shape of `view`
   std::int64_t group_code_bytes = 0;   ///< from matrix to matrix
   std::int64_t group_scale_bytes = 0;  ///< the same of the scales

@@ -25,10 +25,11 @@ Weight Loader::linear(const std::string& module, std::int64_t n, std::int64_t k)
     throw Error(ErrorCode::kUnsupported, fmt::format("{}: weight '{}' cannot run yet: {}",
                                                      w.codes->file.string(), module, w.cannot_run));
   }
-  if (w.codes->view.shape.size() != 2 || w.groups != 1) {
-    throw Error(ErrorCode::kBadInput,
-                fmt::format("{}: tensor '{}': expected a matrix, found {}", w.codes->file.string(),
-                            w.codes->name, shape_string(w.codes->view.shape)));
+  if (w.stacked) {
+    throw Error(
+        ErrorCode::kBadInput,
+        fmt::format("{}: tensor '{}': expected a matrix, found a stack, {}", w.codes->file.string(),
+                    w.codes->name, shape_string(w.codes->view.shape)));
   }
   if (w.view.n != n || w.view.k != k) {
     throw Error(ErrorCode::kBadInput,

@@ -27,6 +27,7 @@ struct Candidate {
   BlockShape block;
   std::int64_t rows;
   std::int64_t columns;       // of scales, without padding
+  std::int64_t stride;        // of scales, with padding
   std::vector<Shape> shapes;  // any of these
 };
 
@@ -74,8 +75,14 @@ Candidate candidate(const MappedWeight& weight, const Layout& layout, BlockShape
   const WeightView& view = weight.view;
   const bool packed = scales.view.dtype == DType::kI32;
   if (packed) block.n = 1;  // DeepGEMM packs after it has given each row its own scales
-  Candidate out = {&layout, block, ceil_div(view.n, block.n), ceil_div(view.k, block.k), {}};
-  const std::int64_t stored = packed ? ceil_div(out.columns, kPacked) : out.columns;
+  const std::int64_t columns = ceil_div(view.k, block.k);
+  const std::int64_t stored = packed ? ceil_div(columns, kPacked) : columns;
+  Candidate out = {.layout = &layout,
+                   .block = block,
+                   .rows = ceil_div(view.n, block.n),
+                   .columns = columns,
+                   .stride = packed ? kPacked * stored : columns,
+                   .shapes = {}};
   const bool is_stack =
       weight.codes->view.shape.size() > (layout.codes.shape == CodeShape::kBlocks ? 3U : 2U);
   if (layout.grid == Grid::kTensor) {
@@ -150,16 +157,6 @@ std::string format_name(const Layout& layout, BlockShape block, ScaleType type) 
   return mx ? "mxfp8" : fmt::format("fp8-{}x{}", block.n, block.k);
 }
 
-/// The block may be one for which there are no kernels; what is stored is clear all the same.
-std::string why_not_run(const Layout& layout, const Candidate& grid, const Tensor& scales) {
-  if (!layout.cannot_run.empty()) return std::string(layout.cannot_run);
-  if (scales.view.dtype == DType::kI32 && grid.columns % kPacked != 0) {
-    return fmt::format("rows of {} scales are padded to {}", grid.columns,
-                       ceil_div(grid.columns, kPacked) * kPacked);
-  }
-  return "";
-}
-
 }  // namespace
 
 void refuse(std::string reason) { throw Refusal{std::move(reason)}; }
@@ -179,6 +176,7 @@ void attach_codes(MappedWeight& weight, const Tensor& codes, CodeShape shape,
   const std::size_t first = is_stack ? 1 : 0;
   WeightView& view = weight.view;
   weight.codes = &codes;
+  weight.stacked = is_stack || segment_rows > 0;
   weight.groups = is_stack ? sides[0] : 1;
   view.codes = codes.view.data;
   view.n = sides[first];
@@ -221,6 +219,7 @@ const Layout& attach_scales(MappedWeight& weight, std::span<const Layout* const>
   view.scales = scales.view.data;
   view.scale_rows = grid.rows;
   view.scale_columns = grid.columns;
+  view.scale_stride = grid.stride;
   view.block_n = grid.block.n;
   view.block_k = grid.block.k;
   weight.scales = &scales;
@@ -228,7 +227,7 @@ const Layout& attach_scales(MappedWeight& weight, std::span<const Layout* const>
       weight.groups == 0 ? 0 : static_cast<std::int64_t>(scales.view.size_bytes) / weight.groups;
   weight.format = format_name(layout, grid.block, view.scale_type);
   weight.producer = layout.producers;
-  weight.cannot_run = why_not_run(layout, grid, scales);
+  weight.cannot_run = layout.cannot_run;
   return layout;
 }
 

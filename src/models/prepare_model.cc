@@ -1,4 +1,6 @@
 // prepare_model(): every fp8 and fp4 weight of a list or a checkpoint.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -30,6 +32,19 @@ PreparedModel prepare_all(const Context& context, const Items& items, Make make,
   return model;
 }
 
+PreparedWeight prepare_mapped(const MappedWeight& weight) {
+  if (!weight.cannot_run.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("weight '{}': {}", weight.name, weight.cannot_run));
+  }
+  if (!weight.stacked) return PreparedWeight::single(Weight::prepare(weight.view, weight.name));
+  std::vector<Weight> groups;
+  for (std::int64_t i = 0; i < weight.groups; ++i) {
+    groups.push_back(Weight::prepare(group_view(weight, i), weight.name));
+  }
+  return PreparedWeight::stack(std::move(groups));
+}
+
 }  // namespace
 
 PreparedModel prepare_model(const Context& context, const std::vector<NamedPackedWeight>& weights) {
@@ -47,10 +62,7 @@ PreparedModel prepare_model(const Context& context, const WeightMap& map) {
   for (const MapProblem& problem : map.problems()) {
     unpaired.push_back({problem.tensor, problem.reason});
   }
-  const auto prepare = [](const MappedWeight& weight) {
-    return PreparedWeight::single(Weight::prepare(weight.view, weight.name));
-  };
-  return prepare_all(context, coded, prepare, std::move(unpaired));
+  return prepare_all(context, coded, prepare_mapped, std::move(unpaired));
 }
 
 }  // namespace deepinfer

@@ -308,7 +308,7 @@ def gpt_oss_original():
 
 @family
 def deepgemm_packed():
-    """e8m0 scales packed for DeepGEMM; the rows of one are padded, which no kernel takes."""
+    """e8m0 scales packed for DeepGEMM; the rows of one are padded."""
     t = Tiny({"quantization_config": fp8_config()})
     t.fp8_packed("a", 70, 512, 128)
     t.fp8_packed("b", 70, 300, 128)
