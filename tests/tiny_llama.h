@@ -1,5 +1,5 @@
-// A tiny random Llama checkpoint, in any mixture of formats, for tests. Sizes are ragged on
-// purpose.
+// A tiny random checkpoint of Llama or of a family like it, in any mixture of formats, for tests.
+// Sizes are ragged on purpose, and heads are wider than hidden / heads.
 #pragma once
 
 #include <cmath>
@@ -15,15 +15,18 @@
 namespace deepinfer::testing {
 
 struct TinyLlama {
-  enum class Kind { kBf16, kFp8, kMxfp4Mixture };
+  enum class Kind { kBf16, kFp8, kFp8Published, kMxfp4Mixture };
+  static constexpr Kind kKinds[] = {Kind::kBf16, Kind::kFp8, Kind::kFp8Published,
+                                    Kind::kMxfp4Mixture};
 
+  std::string family = "llama";  ///< a model_type
   Kind kind = Kind::kBf16;
   std::int64_t hidden = 96;
   std::int64_t intermediate = 168;
   std::int64_t layers = 2;
   std::int64_t heads = 6;
   std::int64_t kv_heads = 2;
-  std::int64_t head_dim = 16;
+  std::int64_t head_dim = 24;
   std::int64_t vocabulary = 70;
   std::int64_t max_positions = 64;
   std::uint64_t seed = 1;
@@ -47,6 +50,11 @@ struct TinyLlama {
                 std::vector<std::int64_t> shape, double deviation, double center) const;
   void add_linear(SafetensorsBuilder& out, test::Random& random, const std::string& module,
                   std::int64_t n, std::int64_t k) const;
+  static Bytes small_codes(test::Random& random, std::int64_t count) {
+    Bytes codes = random.bytes(static_cast<std::size_t>(count));
+    for (std::uint8_t& c : codes) c &= 0xBF;  // |code| below 2: no NaN, no outliers
+    return codes;
+  }
   nlohmann::json config() const;
 };
 
@@ -79,15 +87,20 @@ inline void TinyLlama::add_linear(SafetensorsBuilder& out, test::Random& random,
   };
   if (kind == Kind::kBf16) {
     add_bf16(out, random, module + ".weight", {n, k}, 0.2, 0.0);
+  } else if (kind == Kind::kFp8Published) {  // as Qwen does: 128x128, scales in bf16
+    add(out, module + ".weight", DType::kF8E4m3, {n, k}, small_codes(random, n * k));
+    const std::int64_t num_scales = (n + 127) / 128 * ((k + 127) / 128);
+    Bytes bytes = random.bytes(static_cast<std::size_t>(2 * num_scales));
+    for (std::size_t i = 1; i < bytes.size(); i += 2) bytes[i] = 0x3D;  // 2^-5 to 2^-3
+    add(out, module + ".weight_scale_inv", DType::kBf16, {(n + 127) / 128, (k + 127) / 128},
+        std::move(bytes));
   } else if (kind == Kind::kMxfp4Mixture && mlp) {
     add(out, module + ".weight_packed", DType::kU8, {n, k / 2},
         random.bytes(static_cast<std::size_t>(n * k / 2)));
     add(out, module + ".weight_scale", DType::kU8, {n, (k + 31) / 32},
         scales(n * ((k + 31) / 32), 122));
   } else {
-    Bytes codes = random.bytes(static_cast<std::size_t>(n * k));
-    for (std::uint8_t& c : codes) c &= 0xBF;  // |code| below 2: no NaN, no outliers
-    add(out, module + ".weight", DType::kF8E4m3, {n, k}, std::move(codes));
+    add(out, module + ".weight", DType::kF8E4m3, {n, k}, small_codes(random, n * k));
     const char* suffix = kind == Kind::kFp8 ? ".weight_scale_inv" : ".weight_scale";
     add(out, module + suffix, DType::kF8E8m0, {(n + 31) / 32, (k + 31) / 32},
         scales((n + 31) / 32 * ((k + 31) / 32), 123));
@@ -95,8 +108,7 @@ inline void TinyLlama::add_linear(SafetensorsBuilder& out, test::Random& random,
 }
 
 inline nlohmann::json TinyLlama::config() const {
-  nlohmann::json c = {{"model_type", "llama"},
-                      {"architectures", {"LlamaForCausalLM"}},
+  nlohmann::json c = {{"model_type", family},
                       {"hidden_size", hidden},
                       {"intermediate_size", intermediate},
                       {"num_hidden_layers", layers},
@@ -115,6 +127,12 @@ inline nlohmann::json TinyLlama::config() const {
                                 {"activation_scheme", "dynamic"},
                                 {"weight_block_size", {32, 32}},
                                 {"scale_fmt", "ue8m0"}};
+  } else if (kind == Kind::kFp8Published) {
+    c["quantization_config"] = {{"quant_method", "fp8"},
+                                {"fmt", "e4m3"},
+                                {"activation_scheme", "dynamic"},
+                                {"weight_block_size", {128, 128}},
+                                {"modules_to_not_convert", {"lm_head"}}};
   } else if (kind == Kind::kMxfp4Mixture) {
     const nlohmann::json mxfp4 = {{"num_bits", 4},    {"type", "float"},   {"strategy", "group"},
                                   {"group_size", 32}, {"symmetric", true}, {"dynamic", false}};
@@ -148,6 +166,10 @@ inline void TinyLlama::write(const std::filesystem::path& folder) const {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
     add_bf16(out, random, prefix + "input_layernorm.weight", {hidden}, 0.5, 1.0);
     add_bf16(out, random, prefix + "post_attention_layernorm.weight", {hidden}, 0.5, 1.0);
+    if (family == "qwen3") {
+      add_bf16(out, random, prefix + "self_attn.q_norm.weight", {head_dim}, 0.5, 1.0);
+      add_bf16(out, random, prefix + "self_attn.k_norm.weight", {head_dim}, 0.5, 1.0);
+    }
     const std::int64_t q_size = heads * head_dim;
     const std::int64_t kv_size = kv_heads * head_dim;
     add_linear(out, random, prefix + "self_attn.q_proj", q_size, hidden);

@@ -21,7 +21,7 @@ struct ModelOptions {
 
 /// What config.json says, as far as callers need it.
 struct ModelInfo {
-  std::string model_type;  ///< "llama"
+  std::string model_type;  ///< as in config.json: "llama", "qwen3"
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
   std::int64_t vocabulary_size = 0;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr models::Family kFamilies[] = {
     {"llama", models::open_llama},
+    {"qwen3", models::open_qwen3},
 };
 
 }  // namespace

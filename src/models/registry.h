@@ -1,4 +1,4 @@
-// The model families. To add one: a file with its opener, and one row in registry.cc.
+// The model families. To add one: a file with its opener, its line here, its row in registry.cc.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,16 @@
 
 namespace deepinfer::models {
 
+/// Reads `config` and opens the checkpoint of `folder`; throws as Model::open() does.
+using OpenFamily = std::unique_ptr<Model>(const std::filesystem::path& folder, const Config& config,
+                                          const ModelOptions& options);
+
 struct Family {
   std::string_view model_type;  // as in config.json
-  std::unique_ptr<Model> (*open)(const std::filesystem::path& folder, const Config& config,
-                                 const ModelOptions& options);
+  OpenFamily* open;
 };
 
-std::unique_ptr<Model> open_llama(const std::filesystem::path& folder, const Config& config,
-                                  const ModelOptions& options);
+OpenFamily open_llama;
+OpenFamily open_qwen3;
 
 }  // namespace deepinfer::models

@@ -1,4 +1,4 @@
-#include "models/llama_config.h"
+#include "models/decoder_config.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;  // no model is near; products stay small
 
-LlamaConfig read_sizes(const Config& c) {
-  LlamaConfig h = {};
+DecoderConfig read_sizes(const Config& c) {
+  DecoderConfig h = {};
   h.hidden = c.integer("hidden_size", 1, kMaxSize);
   h.intermediate = c.integer("intermediate_size", 1, kMaxSize);
   h.layers = c.integer("num_hidden_layers", 1, 4096);
@@ -37,13 +37,13 @@ LlamaConfig read_sizes(const Config& c) {
     c.unsupported("hidden_act", "only silu is implemented");
   }
   for (const char* flag : {"attention_bias", "mlp_bias"}) {
-    if (c.flag_or(flag, false)) c.unsupported(flag, "biases are not implemented for llama");
+    if (c.flag_or(flag, false)) c.unsupported(flag, "biases are not implemented");
   }
   return h;
 }
 
 /// Newer configs keep rope_theta in `rope_parameters`; anything but the plain form is refused.
-void read_rope(const Config& c, LlamaConfig& h) {
+void read_rope(const Config& c, DecoderConfig& h) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!c.has(key)) continue;
     const nlohmann::json& rope = c.json()[key];
@@ -62,8 +62,8 @@ void read_rope(const Config& c, LlamaConfig& h) {
 
 }  // namespace
 
-LlamaConfig read_llama(const Config& config) {
-  LlamaConfig h = read_sizes(config);
+DecoderConfig read_decoder(const Config& config) {
+  DecoderConfig h = read_sizes(config);
   read_rope(config, h);
   return h;
 }

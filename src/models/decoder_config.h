@@ -1,5 +1,5 @@
-// What a Llama's config.json says, checked: whatever this version would compute otherwise than the
-// vendor's code is refused by name.
+// What config.json says about a dense decoder, checked: whatever this version would compute
+// otherwise than the vendor's code is refused by name.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,9 @@
 
 namespace deepinfer::models {
 
-struct LlamaConfig {
+/// All in which dense decoders differ. A family reads it from config.json with read_decoder() and
+/// sets what its architecture has beyond Llama's.
+struct DecoderConfig {
   std::int64_t hidden;
   std::int64_t intermediate;
   std::int64_t layers;
@@ -20,10 +22,13 @@ struct LlamaConfig {
   float eps;
   double rope_base;
   bool tied;
+  bool head_norms;  ///< RMSNorm of each head of q and k before RoPE: `q_norm` and `k_norm`
 };
 
+/// The members that all families write alike; `head_norms` is false.
+///
 /// Throws Error(kBadInput) for values that cannot be, Error(kUnsupported) for options that are not
 /// implemented (scaled rope, biases, other activations).
-LlamaConfig read_llama(const Config& config);
+DecoderConfig read_decoder(const Config& config);
 
 }  // namespace deepinfer::models
