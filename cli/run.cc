@@ -131,6 +131,12 @@ std::span<const float> feed_prompt(Session& session, std::span<const std::int32_
   return logits;
 }
 
+/// What a generated id prints. Models have more rows than their tokenizer has tokens where rows are
+/// padded (Qwen): such an id stands for nothing, as in transformers.
+std::string_view printed(const Tokenizer& tokenizer, std::int32_t id) {
+  return id < tokenizer.vocabulary_size() ? tokenizer.token_bytes(id) : std::string_view();
+}
+
 /// Feeds the prompt, then token after token; `emit` gets whole characters.
 void generate(const RunOptions& o, const Model& model, Session& session, const Tokenizer& tokenizer,
               const std::function<void(const std::string&)>& emit, LogitsFile& file, Outcome& out) {
@@ -158,7 +164,7 @@ void generate(const RunOptions& o, const Model& model, Session& session, const T
       break;
     }
     out.ids.push_back(id);
-    write(characters.push(tokenizer.token_bytes(id)));
+    write(characters.push(printed(tokenizer, id)));
     if (Interrupts::seen()) {
       out.stop = "interrupted";
     } else if (static_cast<std::int64_t>(out.ids.size()) == o.max_tokens) {

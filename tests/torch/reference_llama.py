@@ -1,11 +1,12 @@
-"""The Llama forward in plain torch, with the arithmetic of the runtime: an independent oracle.
+"""The Llama forward in plain torch, with the arithmetic of the runtime: an independent oracle. Where
+the checkpoint has `q_norm` and `k_norm`, it is that of Qwen3.
 
-Checkpoints: bf16; fp8 32x32 (`weight` F8_E4M3 with `weight_scale_inv` or `weight_scale`); mxfp4
+Checkpoints: bf16; fp8 in blocks (`weight` F8_E4M3 with `weight_scale_inv` or `weight_scale`); mxfp4
 (`weight_packed` U8 with `weight_scale` U8), mixed as the file has them. Weights are dequantized
 exactly. In front of every quantized linear, activations are quantized 1x32 with a power-of-two
 scale and limit 224. Embedding and head are never quantized.
 
-bf16 roundings are where LlamaForCausalLM has them when it runs in bf16, with two differences:
+bf16 roundings are where LlamaForCausalLM and Qwen3ForCausalLM have them when it runs in bf16, with two differences:
 scores, probabilities and the softmax stay f32, and the logits are not rounded. All tensors between
 two roundings hold f32; all sums are done in f64 and rounded to f32, so that the order of a sum,
 which torch does not define, shows only where an f64 sum lies next to a rounding boundary.
@@ -101,8 +102,8 @@ class Linear:
 class Checkpoint:
     """The tensors of a folder with one model.safetensors."""
 
-    def __init__(self, folder, sums=torch.float64):
-        folder, self.sums = Path(folder), sums
+    def __init__(self, folder, sums=torch.float64, quantize=True):
+        folder, self.sums, self.quantize = Path(folder), sums, quantize
         self.config = json.loads((folder / "config.json").read_text())
         self.file = safe_open(folder / "model.safetensors", framework="pt")
         self.names = set(self.file.keys())
@@ -116,7 +117,9 @@ class Checkpoint:
         if f"{stem}.weight_packed" in self.names:
             packed = self.tensor(f"{stem}.weight_packed")
             return Linear(
-                dequantize_mxfp4(packed, self.tensor(f"{stem}.weight_scale")), True, self.sums
+                dequantize_mxfp4(packed, self.tensor(f"{stem}.weight_scale")),
+                self.quantize,
+                self.sums,
             )
         w = self.tensor(f"{stem}.weight")
         if w.dtype != torch.float8_e4m3fn:
@@ -124,7 +127,8 @@ class Checkpoint:
         for suffix in ("weight_scale_inv", "weight_scale"):
             if f"{stem}.{suffix}" in self.names:
                 scales = self.tensor(f"{stem}.{suffix}")
-                return Linear(dequantize_fp8(w, scales, *self.block), True, self.sums)
+                w = dequantize_fp8(w, scales, *self.block)
+                return Linear(w, self.quantize, self.sums)
         raise ValueError(f"{stem}.weight has codes and no scales")
 
 
@@ -135,6 +139,12 @@ class Layer:
         stem = f"model.layers.{i}"
         self.input_norm = checkpoint.tensor(f"{stem}.input_layernorm.weight").float()
         self.post_norm = checkpoint.tensor(f"{stem}.post_attention_layernorm.weight").float()
+        self.q_norm, self.k_norm = (
+            checkpoint.tensor(f"{stem}.self_attn.{x}_norm.weight").float()
+            if f"{stem}.self_attn.{x}_norm.weight" in checkpoint.names
+            else None
+            for x in "qk"
+        )
         self.q, self.k, self.v, self.o = (
             checkpoint.linear(f"{stem}.self_attn.{x}_proj") for x in "qkvo"
         )
@@ -168,10 +178,11 @@ def rope_theta(config):
 
 class Llama:
     """rounded=False drops every bf16 rounding, to compare with a model that runs in f32;
-    sums=torch.float32 takes the sums as torch takes them, to see what the order of a sum does."""
+    sums=torch.float32 takes the sums as torch takes them, to see what the order of a sum does;
+    quantize=False leaves activations as they are in front of quantized weights."""
 
-    def __init__(self, folder, rounded=True, sums=torch.float64):
-        checkpoint = Checkpoint(folder, sums)
+    def __init__(self, folder, rounded=True, sums=torch.float64, quantize=True):
+        checkpoint = Checkpoint(folder, sums, quantize)
         c = checkpoint.config
         self.sums = sums
         self.round = bf16 if rounded else identity
@@ -190,6 +201,12 @@ class Llama:
         mean_square = x.to(self.sums).pow(2).mean(-1, keepdim=True).float()
         normed = x * torch.rsqrt(mean_square + self.eps)
         return self.round(self.round(normed) * weight)
+
+    def heads(self, x, norm):
+        """x [tokens, heads * head_dim] -> [tokens, heads, head_dim], each head normed if there is a
+        norm."""
+        x = self.round(x).unflatten(-1, (-1, self.head_dim))
+        return x if norm is None else self.rms_norm(x, norm)
 
     def rope_tables(self, start, count):
         positions = torch.arange(start, start + count).float()
@@ -223,9 +240,9 @@ class Llama:
     def decoder_layer(self, i, x, cos, sin, cache):
         layer, m = self.layers[i], x.shape[0]
         h = self.rms_norm(x, layer.input_norm)
-        q = self.round(layer.q(h)).view(m, self.num_heads, self.head_dim)
-        k = self.round(layer.k(h)).view(m, self.num_kv_heads, self.head_dim)
-        v = self.round(layer.v(h)).view(m, self.num_kv_heads, self.head_dim)
+        q = self.heads(layer.q(h), layer.q_norm)
+        k = self.heads(layer.k(h), layer.k_norm)
+        v = self.heads(layer.v(h), None)
         k, v = cache.append(i, self.rope(k, cos, sin), v)
         h = self.attention(self.rope(q, cos, sin), k, v, cache.length)
         x = self.round(x + self.round(layer.o(h)))
@@ -243,8 +260,8 @@ class Llama:
         return self.head(self.rms_norm(x, self.norm))
 
 
-def load(folder, rounded=True, sums=torch.float64):
-    return Llama(folder, rounded, sums)
+def load(folder, rounded=True, sums=torch.float64, quantize=True):
+    return Llama(folder, rounded, sums, quantize)
 
 
 def greedy(model, ids, n):

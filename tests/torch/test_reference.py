@@ -1,4 +1,4 @@
-"""reference_llama.py against transformers' LlamaForCausalLM, and its quantized loaders by hand.
+"""reference_llama.py against transformers' Llama and Qwen3, and its quantized loaders by hand.
 
 The reference is tested three ways, each sharp where the next is blunt: without bf16 roundings
 against a model in f32 (is every operation there?), part by part in bf16 (is every rounding in its
@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from checkpoints import RAGGED, SMOLLM2, WHOLE, write_random_llama
+from checkpoints import RAGGED, SMOLLM2, WHOLE, write_random_llama, write_random_qwen3
 from quantize_reference import quantize_checkpoint
 from reference_llama import (
     Cache,
@@ -25,7 +25,7 @@ from reference_llama import (
     negative_log_likelihoods,
     perplexity,
 )
-from transformers import AttentionInterface, LlamaForCausalLM
+from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 TEXT_IDS = 96
@@ -37,10 +37,12 @@ def no_gradients():
         yield
 
 
-@pytest.fixture(scope="module", params=["ragged", "smollm2"])
+@pytest.fixture(scope="module", params=["ragged", "qwen3", "smollm2"])
 def folder(request, tmp_path_factory):
     if request.param == "ragged":
         return write_random_llama(tmp_path_factory.mktemp("ragged"), RAGGED)
+    if request.param == "qwen3":
+        return write_random_qwen3(tmp_path_factory.mktemp("qwen3"))
     if not SMOLLM2.is_dir():
         pytest.skip(f"{SMOLLM2} is missing: run tools/import_gguf.py")
     return SMOLLM2
@@ -59,7 +61,9 @@ def some_ids(reference):
 
 
 def vendor(folder, dtype, attention="eager"):
-    return LlamaForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, attn_implementation=attention
+    )
 
 
 def rms(x):
@@ -129,6 +133,11 @@ def test_roundings_of_each_part_are_in_their_place(folder, reference):
         assert equal_fraction(q, bf16(ours.q(h.float()))) >= 0.99
         q = q.view(len(ids), reference.num_heads, -1)
         k = k.view(len(ids), reference.num_kv_heads, -1)
+        if ours.q_norm is not None:
+            normed = theirs.self_attn.q_norm(q), theirs.self_attn.k_norm(k)
+            assert equal_fraction(normed[0], reference.heads(q.flatten(1).float(), ours.q_norm)) >= 0.99
+            assert equal_fraction(normed[1], reference.heads(k.flatten(1).float(), ours.k_norm)) >= 0.99
+            q, k = normed
         turned = apply_rotary_pos_emb(q.transpose(0, 1)[None], k.transpose(0, 1)[None], cos, sin)
         for x_in, x_out in zip((q, k), turned, strict=True):
             expected = x_out[0].transpose(0, 1).float()
