@@ -27,6 +27,7 @@ struct RunOptions {
   std::string prompt;
   std::string system;
   bool chat = false;
+  std::string chat_template;  // a name; empty: the checkpoint's own
   bool raw = false;
   bool json = false;
   bool digest = false;
@@ -102,6 +103,22 @@ struct Outcome {
   LogitsDigest digest;
 };
 
+std::vector<std::string> known_templates() {
+  const auto names = ChatTemplate::known();
+  return {names.begin(), names.end()};
+}
+
+ChatTemplate open_template(const RunOptions& o) {
+  if (!o.chat_template.empty()) return ChatTemplate::from_name(o.chat_template);
+  try {
+    return ChatTemplate::from_directory(o.model.path);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{} (--raw takes the prompt as it is, --chat-template "
+                                          "names another template)",
+                                          error.what()));
+  }
+}
+
 std::vector<std::int32_t> encode_prompt(const RunOptions& o, const Tokenizer& tokenizer) {
   std::string text = o.prompt;
   if (text == "-") text = read_stream("--prompt -", stdin);
@@ -110,7 +127,7 @@ std::vector<std::int32_t> encode_prompt(const RunOptions& o, const Tokenizer& to
     throw Error(ErrorCode::kInvalidArgument, fmt::format("--prompt: byte {} is not UTF-8", *at));
   }
   if (o.raw) return tokenizer.encode(text, true);
-  const ChatTemplate chat = ChatTemplate::from_directory(o.model.path);
+  const ChatTemplate chat = open_template(o);
   std::vector<ChatMessage> messages;
   if (!o.system.empty()) messages.push_back({"system", o.system});
   messages.push_back({"user", text});
@@ -233,6 +250,9 @@ int run(RunOptions o) {
   if (o.raw && !o.system.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "--raw and --system exclude each other");
   }
+  if (o.raw && !o.chat_template.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--raw and --chat-template exclude each other");
+  }
   const Sampler check_sampling(o.sampling);  // before anything is loaded
   const Context context = o.model.context();
   const std::unique_ptr<Model> model = o.model.open_model();
@@ -278,6 +298,9 @@ void add_run(CLI::App& app, Command& command) {
   sub->add_option("--prompt", o->prompt, "The prompt; - reads standard input")->required();
   sub->add_option("--system", o->system, "System message for the chat template");
   sub->add_flag("--chat", o->chat, "Put the prompt into the model's chat template (the default)");
+  sub->add_option("--chat-template", o->chat_template,
+                  "A known template instead of the model's own, where that is not known")
+      ->check(CLI::IsMember(known_templates()));
   sub->add_flag("--raw", o->raw, "Use the prompt as it is");
   sub->add_option("--max-tokens", o->max_tokens, "Stop after this many tokens")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))

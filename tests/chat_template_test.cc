@@ -40,7 +40,9 @@ void expect_error(ErrorCode code, const std::string& part, Call call) {
 TEST(chat_template_test, prompts_are_those_of_jinja) {
   std::set<std::string> names;
   for (const json& c : golden_cases()) {
-    const ChatTemplate chat = ChatTemplate::from_text(c["template"].get<std::string>());
+    const ChatTemplate chat = c.contains("template")
+                                  ? ChatTemplate::from_text(c["template"].get<std::string>())
+                                  : ChatTemplate::from_name(c["name"].get<std::string>());
     EXPECT_EQ(chat.name(), c["name"].get<std::string>());
     names.emplace(chat.name());
     for (const json& p : c["prompts"]) {
@@ -58,9 +60,20 @@ TEST(chat_template_test, any_other_text_is_refused) {
   const std::string text = smollm2_text();
   for (const std::string& other :
        {std::string(), text.substr(1), text + "x", text + " ", text + "\n\n\n", " " + text,
-        "\n" + text, text.substr(0, text.size() - 1)}) {
-    expect_error(ErrorCode::kUnsupported, "smollm2, qwen2, chatml",
+        "\n" + text, text.substr(0, text.size() - 1),
+        golden_cases().back()["sha256"].get<std::string>()}) {
+    expect_error(ErrorCode::kUnsupported, "smollm2, qwen2, chatml, qwen3, qwen3-instruct-2507",
                  [&] { ChatTemplate::from_text(other); });
+  }
+}
+
+TEST(chat_template_test, names_are_known_or_refused) {
+  for (const std::string_view name : ChatTemplate::known()) {
+    EXPECT_EQ(ChatTemplate::from_name(name).name(), name);
+  }
+  for (const char* name : {"", "qwen", "Qwen3"}) {
+    expect_error(ErrorCode::kInvalidArgument, "smollm2, qwen2",
+                 [&] { ChatTemplate::from_name(name); });
   }
 }
 

@@ -91,6 +91,10 @@ class DEEPINFER_API ChatTemplate {
   /// Recognises a template by its text; throws Error(kUnsupported) otherwise.
   static ChatTemplate from_text(std::string_view text);
 
+  /// A template by the name it is known under, for checkpoints whose own text is another; throws
+  /// Error(kInvalidArgument) when there is none of that name.
+  static ChatTemplate from_name(std::string_view name);
+
   /// Names of the known templates, e.g. {"smollm2", "chatml"}.
   static std::vector<std::string_view> known();
 

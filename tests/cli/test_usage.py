@@ -31,6 +31,8 @@ def one_line(done):
         ["run", "x", "--prompt", "hi", "--max-tokens", "many"],
         ["run", "x", "--prompt", "hi", "--activations", "int8"],
         ["run", "x", "--prompt", "hi", "--chat", "--raw"],
+        ["run", "x", "--prompt", "hi", "--chat-template", "nonsense"],
+        ["run", "x", "--prompt", "hi", "--chat-template", "chatml", "--raw"],
         ["run", "x", "--prompt", "hi", "--temperature", "-1"],
         ["run", "x", "--prompt", "hi", "--top-p", "0"],
         ["run", "x", "--prompt", "hi", "--threads", "-2"],
@@ -158,9 +160,13 @@ def test_damaged_model(deepinfer, copy, damage):
     assert done.stdout == ""
 
 
-def test_unknown_template_runs_raw(deepinfer, copy):
+def test_unknown_template_runs_raw_or_as_another(deepinfer, copy):
+    arguments = ["run", str(copy), "--prompt", "hi", "--max-tokens", "2", "--json"]
+    own = json.loads(deepinfer(*arguments).stdout)
     damage_template(copy)
-    assert deepinfer("run", str(copy), "--prompt", "hi", "--max-tokens", "2", "--raw").returncode == 0
+    fails(deepinfer(*arguments), 4, "--raw", "--chat-template")
+    assert len(json.loads(deepinfer(*arguments, "--raw").stdout)["prompt_ids"]) == 1
+    assert json.loads(deepinfer(*arguments, "--chat-template", "smollm2").stdout)["ids"] == own["ids"]
 
 
 def test_nan_is_named_and_exits_3(deepinfer, copy):
