@@ -1,8 +1,6 @@
 // JSON values that can name themselves.
 #include "json/json_node.h"
 
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -26,30 +24,6 @@ std::string describe(const Json& value) {
 
 }  // namespace
 
-std::string read_file(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
-    throw Error(ErrorCode::kBadInput, path.string() + ": expected a file, found none");
-  }
-  std::ifstream stream(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!stream.is_open() || stream.bad()) {
-    throw Error(ErrorCode::kBadInput, path.string() + ": cannot be read");
-  }
-  return bytes;
-}
-
-Json parse_json(std::string_view bytes, const std::string& file) {
-  try {
-    return Json::parse(bytes);
-  } catch (const Json::parse_error& error) {
-    throw Error(ErrorCode::kBadInput,
-                file + ": expected JSON, found an error at byte " + std::to_string(error.byte));
-  } catch (const Json::out_of_range&) {
-    throw Error(ErrorCode::kBadInput, file + ": expected JSON, found a number out of range");
-  }
-}
-
 std::optional<std::int64_t> integer_of(const Json& value) {
   constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   const bool fits = value.is_number_integer() &&
@@ -57,11 +31,11 @@ std::optional<std::int64_t> integer_of(const Json& value) {
   return fits ? std::optional(value.get<std::int64_t>()) : std::nullopt;
 }
 
-JsonNode JsonNode::operator[](const char* name) const {
+JsonNode JsonNode::operator[](std::string_view name) const {
   const Json& members = object();
   const auto found = members.find(name);
   return JsonNode(found == members.end() ? null_value() : *found, *file_,
-                  path_.empty() ? name : path_ + "." + name);
+                  (path_.empty() ? "" : path_ + ".") + shortened(name));
 }
 
 JsonNode JsonNode::operator[](std::size_t i) const {

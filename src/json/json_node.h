@@ -2,6 +2,7 @@
 // so that every complaint can name both.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,10 +15,18 @@ namespace deepinfer::json {
 
 using Json = nlohmann::json;
 
-/// The bytes of a file. Throws Error(kBadInput) if it cannot be read.
+/// Three times the largest published tokenizer.json.
+inline constexpr std::size_t kMaxJsonBytes = 100'000'000;
+
+/// Arrays and objects inside each other. Copying, printing and destroying a tree recurse, so this
+/// bounds the stack; published files have a depth of about 10.
+inline constexpr std::size_t kMaxJsonDepth = 64;
+
+/// The bytes of a file of at most kMaxJsonBytes. Throws Error(kBadInput) if it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 
-/// Parses JSON. Throws Error(kBadInput) naming `file`.
+/// Parses JSON, strictly: equal members of one object are refused, since two readers could see two
+/// different files. Throws Error(kBadInput) naming `file`.
 Json parse_json(std::string_view bytes, const std::string& file);
 
 /// The value, if it is an integer that fits.
@@ -29,7 +38,7 @@ class JsonNode {
   JsonNode(const Json& value, const std::string& file) : value_(&value), file_(&file) {}
 
   /// Member `name` of this object; a missing member reads as null.
-  JsonNode operator[](const char* name) const;
+  JsonNode operator[](std::string_view name) const;
 
   /// Element `i` of this array.
   JsonNode operator[](std::size_t i) const;

@@ -7,26 +7,27 @@
 
 #include "deepinfer/error.h"
 #include "json/json_node.h"
+#include "json/quoted.h"
 
 namespace deepinfer::models {
 namespace {
 
-constexpr std::size_t kShownCharacters = 60;
-
 std::string shown(const nlohmann::json& object, const char* key) {
   const auto at = object.find(key);
   if (at == object.end()) return "nothing";
-  std::string text = at->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  if (text.size() > kShownCharacters) text = text.substr(0, kShownCharacters) + "...";
-  return text;
+  return json::shortened(at->dump());
 }
 
 }  // namespace
 
 Config Config::from_file(const std::filesystem::path& file) {
+  return from_text(json::read_file(file), file);
+}
+
+Config Config::from_text(std::string_view text, const std::filesystem::path& file) {
   Config config;
   config.file_ = file;
-  config.json_ = json::parse_json(json::read_file(file), file.string());
+  config.json_ = json::parse_json(text, file.string());
   if (!config.json_.is_object()) {
     throw Error(ErrorCode::kBadInput, fmt::format("{}: is not a JSON object", file.string()));
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace deepinfer::models {
@@ -13,6 +14,9 @@ class Config {
  public:
   /// Reads a JSON object from a file; throws Error(kBadInput) when it is missing or damaged.
   static Config from_file(const std::filesystem::path& file);
+
+  /// The same for text that is in memory; `file` is for messages only.
+  static Config from_text(std::string_view text, const std::filesystem::path& file);
 
   bool has(const char* key) const;  // present and not null
   std::int64_t integer(const char* key, std::int64_t low, std::int64_t high) const;

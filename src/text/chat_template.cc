@@ -202,8 +202,13 @@ std::string template_of_config(const json::JsonNode& node) {
 ChatTemplate ChatTemplate::from_directory(const std::filesystem::path& directory) {
   const std::filesystem::path jinja = directory / "chat_template.jinja";
   const std::filesystem::path config = directory / "tokenizer_config.json";
-  const bool has_jinja = std::filesystem::exists(jinja);
-  if (!has_jinja && !std::filesystem::exists(config)) {
+  // What cannot be looked at is there, and is refused with the reason when it is read.
+  const auto is_there = [](const std::filesystem::path& file) {
+    std::error_code ignored;
+    return std::filesystem::status(file, ignored).type() != std::filesystem::file_type::not_found;
+  };
+  const bool has_jinja = is_there(jinja);
+  if (!has_jinja && !is_there(config)) {
     throw Error(ErrorCode::kBadInput, directory.string() +
                                           ": expected chat_template.jinja or "
                                           "tokenizer_config.json, found neither");
