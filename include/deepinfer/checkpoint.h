@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,10 @@ class DEEPINFER_API Checkpoint {
   /// when anything is missing, damaged, contradictory or not covered by the format; tensors with an
   /// unknown data type are refused as well.
   static Checkpoint open(const std::filesystem::path& path);
+
+  /// The same for the bytes of one safetensors file that is in memory already and outlives this.
+  /// Its `name` is for messages, and its folder becomes directory(); nothing is opened there.
+  static Checkpoint from_bytes(std::span<const std::byte> file, const std::filesystem::path& name);
 
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;

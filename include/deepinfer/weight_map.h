@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,7 +58,9 @@ struct Segmentation {
 };
 
 struct MapOptions {
-  std::vector<Segmentation> segmentations;  ///< the first that fits counts
+  std::vector<Segmentation> segmentations = {};  ///< the first that fits counts
+  /// The text of a config.json that is in memory; nothing: the folder's files are read.
+  std::optional<std::string> config_json = std::nullopt;
 };
 
 /// Something that keeps a tensor from being used, e.g. an fp8 weight without scales.

@@ -33,6 +33,7 @@ struct Checkpoint::State {
 
   /// Maps and checks one file; returns its tensors, which are the last ones of `tensors`.
   std::span<const Tensor> add_file(const fs::path& path);
+  std::span<const Tensor> add_bytes(std::span<const std::byte> bytes, const fs::path& path);
 
   void open_file(const fs::path& path);
   void open_index(const fs::path& path);
@@ -132,17 +133,21 @@ bool by_name(const Tensor& a, const Tensor& b) { return a.name < b.name; }
 }  // namespace
 
 std::span<const Tensor> Checkpoint::State::add_file(const fs::path& path) {
-  MappedFile mapping = MappedFile::open(path);
-  refuse_strangers(path, mapping.bytes());
-  checkpoint::Safetensors content = checkpoint::parse_safetensors(mapping.bytes(), path.string());
+  mappings.push_back(MappedFile::open(path));
+  refuse_strangers(path, mappings.back().bytes());
+  return add_bytes(mappings.back().bytes(), path);
+}
+
+std::span<const Tensor> Checkpoint::State::add_bytes(std::span<const std::byte> bytes,
+                                                     const fs::path& path) {
+  checkpoint::Safetensors content = checkpoint::parse_safetensors(bytes, path.string());
   const std::size_t first = tensors.size();
   for (checkpoint::SafetensorsEntry& entry : content.tensors) {
     tensors.push_back({.name = std::move(entry.name), .view = std::move(entry.view), .file = path});
   }
   metadata.merge(content.metadata);
   files.push_back(path);
-  file_bytes += mapping.bytes().size();
-  mappings.push_back(std::move(mapping));
+  file_bytes += bytes.size();
   return std::span(tensors).subspan(first);
 }
 
@@ -156,9 +161,7 @@ void Checkpoint::State::open_index(const fs::path& path) {
   directory = folder_of(path);
   const MappedFile mapping = MappedFile::open(path);
   refuse_strangers(path, mapping.bytes());
-  const std::string_view text(reinterpret_cast<const char*>(mapping.bytes().data()),
-                              mapping.bytes().size());
-  const WeightMap map = checkpoint::parse_shard_index(text, path.string());
+  const WeightMap map = checkpoint::parse_shard_index(mapping.text(), path.string());
   std::set<std::string> names;
   for (const auto& [tensor, file] : map) names.insert(file);
   std::vector<fs::path> shards;
@@ -244,6 +247,14 @@ Checkpoint Checkpoint::open(const fs::path& path) {
   } else {
     state->open_file(path);
   }
+  return Checkpoint(std::move(state));
+}
+
+Checkpoint Checkpoint::from_bytes(std::span<const std::byte> file, const fs::path& name) {
+  auto state = std::make_unique<State>();
+  state->directory = folder_of(name);
+  state->add_bytes(file, name);
+  state->sort_tensors();
   return Checkpoint(std::move(state));
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string_view>
 
 namespace deepinfer::checkpoint {
 
@@ -22,6 +23,9 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const noexcept { return bytes_; }
+  std::string_view text() const noexcept {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
 
  private:
   explicit MappedFile(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
