@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <chrono>
-#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -85,8 +84,6 @@ int quantize_command(const QuantizeArguments& arguments) {
     progress.update(static_cast<std::int64_t>(part * kParts));
   };
   const Interrupts interrupts;
-  // With the signal ignored, a limit on the size of files is an error like a full disk.
-  std::signal(SIGXFSZ, SIG_IGN);
   const auto start = std::chrono::steady_clock::now();
   QuantizeReport report;
   try {
@@ -97,6 +94,9 @@ int quantize_command(const QuantizeArguments& arguments) {
     return kInterrupted;
   }
   progress.finish();
+  if (report.replaced_unfinished) {
+    note("deepinfer: {}: removed what an interrupted run had left\n", arguments.out);
+  }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (arguments.json) {

@@ -42,6 +42,7 @@ struct QuantizeReport {
   std::uint64_t source_bytes = 0;    ///< all tensors
   std::uint64_t output_bytes = 0;    ///< all safetensors files written
   std::vector<std::string> files;    ///< names of the safetensors files written
+  bool replaced_unfinished = false;  ///< files that an interrupted run had left were removed
 };
 
 /// "bf16", "fp8-32x32", "fp8-128x128", "mxfp8", "mxfp4".
@@ -54,10 +55,13 @@ DEEPINFER_API std::vector<std::string_view> quantize_formats();
 ///
 /// The scale of a block is the smallest power of two with amax <= limit * scale, limit 448 or 6;
 /// codes are the nearest, ties to even. The bytes do not depend on the number of threads. `out`
-/// appears only when it is complete; memory use does not grow with the checkpoint.
+/// appears only when it is complete: until then the files are in `out`.partial-deepinfer, and what
+/// a killed run left there is replaced by the next one. Memory use does not grow with the
+/// checkpoint.
 ///
 /// Throws Error: kInvalidArgument for an unknown format, a rule that matches nothing, or an `out`
-/// that exists and is not empty; kBadInput for a damaged source and for a NaN or infinite weight,
+/// that exists and is not empty, cannot be replaced, or is being written by another run (found
+/// before the source is opened); kBadInput for a damaged source and for a NaN or infinite weight,
 /// with tensor, row and column; kUnsupported for a source that is quantized already; kIo when the
 /// output cannot be written.
 DEEPINFER_API QuantizeReport quantize(const Context& context, const std::filesystem::path& in,

@@ -1,6 +1,7 @@
 #include "checkpoint/output_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,6 +31,13 @@ void flush_folder(const fs::path& folder) noexcept {
   if (fd < 0) return;
   static_cast<void>(::fsync(fd));
   ::close(fd);
+}
+
+/// File systems that cannot say are taken for ordinary folders.
+bool is_mount_point(const fs::path& folder) noexcept {
+  struct statx status = {};
+  return ::statx(AT_FDCWD, folder.c_str(), 0, STATX_BASIC_STATS, &status) == 0 &&
+         (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
 }  // namespace
@@ -100,22 +108,68 @@ void write_whole_file(const fs::path& path, std::string_view content) {
 OutputFolder::OutputFolder(const fs::path& path) : path_(fs::absolute(path).lexically_normal()) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "out/" is "out"
   std::error_code error;
+  if (fs::is_symlink(path_, error)) {  // a folder cannot take the place of a link to one
+    const fs::path target = fs::canonical(path_, error);
+    if (error) refuse("is a link that leads nowhere: " + error.message());
+    path_ = target;
+  }
   const fs::file_status status = fs::status(path_, error);
   if (fs::exists(status) && (!fs::is_directory(status) || !fs::is_empty(path_, error) || error)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                path_label(path_) + ": already exists, and is " +
-                    (fs::is_directory(status) ? "not empty" : "not a folder"));
+    refuse(std::string("already exists, and is ") +
+           (fs::is_directory(status) ? "not empty" : "not a folder"));
+  }
+  if (fs::exists(status) && is_mount_point(path_)) {
+    refuse("is a mount point, which cannot be replaced when all is done: name a folder inside");
   }
   partial_ = path_;
-  partial_ += ".partial-" + std::to_string(::getpid());
+  partial_ += ".partial-deepinfer";
+  try {
+    claim();
+  } catch (...) {
+    if (lock_ >= 0) ::close(lock_);
+    throw;
+  }
+}
+
+void OutputFolder::refuse(const std::string& why) const {
+  throw Error(ErrorCode::kInvalidArgument, path_label(path_) + ": " + why);
+}
+
+void OutputFolder::claim() {
   constexpr mode_t kMode = 0777;
-  if (::mkdir(partial_.c_str(), kMode) != 0) fail_on(partial_, "created", errno);
+  const bool is_new = ::mkdir(partial_.c_str(), kMode) == 0;
+  if (!is_new && errno != EEXIST) fail_on(partial_, "created", errno);
+  lock_ = ::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (lock_ < 0) fail_on(partial_, "opened", errno);
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) refuse("another run is writing it now");
+    if (!is_new) {  // a file system without locks
+      refuse("left unfinished or being written by another run: if there is none, remove " +
+             path_label(partial_));
+    }
+  }
+  // The other run may have finished before the lock was taken: then it is on the final folder.
+  struct stat held = {};
+  struct stat there = {};
+  if (::fstat(lock_, &held) != 0 || ::lstat(partial_.c_str(), &there) != 0 ||
+      held.st_ino != there.st_ino) {
+    refuse("another run is writing it now");
+  }
+  if (is_new) return;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(partial_, error)) {
+    if (!error) fs::remove_all(entry.path(), error);
+    if (error) fail_on(entry.path(), "removed", error.value());
+  }
+  replaced_unfinished_ = true;
 }
 
 OutputFolder::~OutputFolder() {
-  if (committed_) return;
-  std::error_code ignored;
-  fs::remove_all(partial_, ignored);
+  if (!committed_) {
+    std::error_code ignored;
+    fs::remove_all(partial_, ignored);
+  }
+  ::close(lock_);
 }
 
 void OutputFolder::commit() {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace deepinfer::checkpoint {
@@ -40,12 +41,17 @@ class OutputFile {
 /// Writes a whole small file.
 void write_whole_file(const std::filesystem::path& path, std::string_view content);
 
-/// A folder being filled as `PATH.partial-PID` beside its final place. Without commit() the
+/// A folder being filled as `PATH.partial-deepinfer` beside its final place. Without commit() the
 /// destructor removes it with all its files.
+///
+/// It is locked while it is filled, and the system drops the lock of a process that is killed: so
+/// an unlocked one is what an interrupted run left, and a new run takes its place.
 class OutputFolder {
  public:
-  /// Throws Error(kInvalidArgument) if `path` exists and is not an empty folder, Error(kIo) if the
-  /// folder cannot be made.
+  /// Everything that commit() could stumble over is looked for here. Throws
+  /// Error(kInvalidArgument) if `path` exists and is not an empty folder, is a mount point or a
+  /// link that leads nowhere, or if another run is writing it; Error(kIo) if the folder cannot be
+  /// made.
   explicit OutputFolder(const std::filesystem::path& path);
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
@@ -54,11 +60,21 @@ class OutputFolder {
   /// Where the files go until commit().
   const std::filesystem::path& partial() const noexcept { return partial_; }
 
+  /// Whether an interrupted run had left files, which are gone now.
+  bool replaced_unfinished() const noexcept { return replaced_unfinished_; }
+
   void commit();
 
  private:
+  [[noreturn]] void refuse(const std::string& why) const;
+
+  /// Makes and locks the partial folder, or takes over an unlocked one and empties it.
+  void claim();
+
   std::filesystem::path path_;
   std::filesystem::path partial_;
+  int lock_ = -1;
+  bool replaced_unfinished_ = false;
   bool committed_ = false;
 };
 

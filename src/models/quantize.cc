@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "checkpoint/mapped_file.h"
 #include "checkpoint/message.h"
 #include "checkpoint/output_file.h"
 #include "checkpoint/sha256.h"
@@ -18,7 +19,6 @@
 #include "deepinfer/error.h"
 #include "deepinfer/version.h"
 #include "deepinfer/weight.h"
-#include "json/json_node.h"
 #include "models/quantize_plan.h"
 #include "runtime/thread_pool.h"
 
@@ -286,7 +286,8 @@ void copy_companions(const fs::path& from, const fs::path& to) {
        at.increment(error)) {
     std::error_code ignored;
     if (!at->is_regular_file(ignored) || !goes_along(at->path())) continue;
-    checkpoint::write_whole_file(to / at->path().filename(), json::read_file(at->path()));
+    const auto mapping = checkpoint::MappedFile::open(at->path());
+    checkpoint::write_whole_file(to / at->path().filename(), mapping.text());
   }
   if (error) {
     throw Error(ErrorCode::kBadInput,
@@ -350,10 +351,11 @@ std::vector<std::string_view> quantize_formats() {
 QuantizeReport quantize(const Context& context, const fs::path& in, const fs::path& out,
                         const QuantizeOptions& options) {
   models::check_options(options);
+  checkpoint::OutputFolder folder(out);  // first: a place that cannot be written ends it here
   const Checkpoint source = Checkpoint::open(in);
   const QuantizePlan plan = models::plan_quantization(source, options);
   QuantizeReport report = report_of(plan);
-  checkpoint::OutputFolder folder(out);
+  report.replaced_unfinished = folder.replaced_unfinished();
   Quantizer quantizer(context, plan, options, report.source_bytes);
   Digests digests(source.files(), context.num_threads());
   const bool single = source.files().size() == 1;
