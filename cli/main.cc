@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <new>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "bus_error.h"
 #include "commands.h"
 #include "deepinfer/error.h"
 #include "deepinfer/version.h"
@@ -116,6 +118,9 @@ int run(const Command& command) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  report_bus_errors();
+  // With the signal ignored, a limit on the size of files is an error like a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app{"Runs block-quantized LLM weights exactly as published, on CPUs.", "deepinfer"};
   app.set_version_flag("--version", deepinfer::kVersion);
   app.require_subcommand(1);

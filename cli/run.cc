@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -244,6 +245,14 @@ void print_summary(const Outcome& out, const Model& model, const Context& contex
   if (digest) note("[logits digest {}]\n", out.digest.text());
 }
 
+/// Digits only, and below 2^64: the parser would take the nearest number for a larger one.
+std::string check_seed(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end ? "" : "expected a whole number from 0 to 2^64 - 1";
+}
+
 int run(RunOptions o) {
   if (o.chat && o.raw)
     throw Error(ErrorCode::kInvalidArgument, "--chat and --raw exclude each other");
@@ -307,17 +316,25 @@ void add_run(CLI::App& app, Command& command) {
       ->capture_default_str();
   sub->add_option("--temperature", o->sampling.temperature, "0 takes the likeliest token")
       ->capture_default_str();
-  sub->add_option("--top-k", o->sampling.top_k, "Sample from the k likeliest tokens; 0: all")
-      ->capture_default_str();
-  sub->add_option("--top-p", o->sampling.top_p, "Sample from the likeliest tokens with this share")
-      ->capture_default_str();
-  sub->add_option("--seed", o->sampling.seed, "Seed of the sampling")->capture_default_str();
+  const std::vector<CLI::Option*> sampling = {
+      sub->add_option("--top-k", o->sampling.top_k, "Sample from the k likeliest tokens; 0: all"),
+      sub->add_option("--top-p", o->sampling.top_p,
+                      "Sample from the likeliest tokens with this share"),
+      sub->add_option("--seed", o->sampling.seed, "Seed of the sampling")->check(check_seed)};
+  for (CLI::Option* option : sampling) option->capture_default_str();
   sub->add_flag("--logits-digest", o->digest,
                 "Print a digest of all logits: equal digests, equal bits");
   sub->add_option("--logits", o->logits,
                   "Write the logits of every step to this file: f32 [steps, vocabulary]");
   sub->add_flag("--json", o->json, "Print one JSON object instead of text");
-  sub->callback([&command, o] { command.run = [o] { return run(*o); }; });
+  sub->callback([&command, o, sampling] {
+    for (const CLI::Option* option : sampling) {
+      if (option->count() == 0 || o->sampling.temperature != 0.0F) continue;
+      throw CLI::ValidationError(
+          option->get_name(), "has no effect on the likeliest token: needs --temperature above 0");
+    }
+    command.run = [o] { return run(*o); };
+  });
 }
 
 }  // namespace deepinfer::cli
