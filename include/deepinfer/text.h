@@ -24,6 +24,9 @@ class DEEPINFER_API Tokenizer {
   /// Throws Error(kBadInput) for a missing or damaged file.
   static Tokenizer from_file(const std::filesystem::path& path);
 
+  /// The same for the text of a tokenizer.json; `name` is for messages only.
+  static Tokenizer from_json(std::string_view text, const std::string& name);
+
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();

@@ -19,6 +19,25 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
+struct FreeContext {
+  void operator()(pcre2_match_context* context) const noexcept {
+    pcre2_match_context_free(context);
+  }
+};
+using Limits = std::unique_ptr<pcre2_match_context, FreeContext>;
+
+/// Patterns come from files, and some take time exponential in the length of the name. Honest ones
+/// stay below some 10'000 steps.
+const Limits& limits() {
+  static const Limits shared = [] {
+    constexpr std::uint32_t kMostSteps = 1'000'000;  // about 10 ms
+    Limits made(pcre2_match_context_create(nullptr));
+    if (made != nullptr) pcre2_set_match_limit(made.get(), kMostSteps);
+    return made;
+  }();
+  return shared;
+}
+
 }  // namespace
 
 void ModulePattern::Free::operator()(pcre2_real_code_8* code) const noexcept {
@@ -43,9 +62,10 @@ bool ModulePattern::matches(std::string_view name, unsigned options) const {
     void operator()(pcre2_match_data* data) const noexcept { pcre2_match_data_free(data); }
   };
   const std::unique_ptr<pcre2_match_data, FreeData> data(pcre2_match_data_create(1, nullptr));
-  if (data == nullptr) throw Error(ErrorCode::kOutOfMemory, where_ + ": no memory to match");
+  if (data == nullptr || limits() == nullptr)
+    throw Error(ErrorCode::kOutOfMemory, where_ + ": no memory to match");
   const int result =
-      pcre2_match(code_.get(), units(name), name.size(), 0, options, data.get(), nullptr);
+      pcre2_match(code_.get(), units(name), name.size(), 0, options, data.get(), limits().get());
   if (result == PCRE2_ERROR_NOMATCH) return false;
   if (result < 0) {
     throw Error(ErrorCode::kBadInput,

@@ -75,8 +75,11 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::from_file(const std::filesystem::path& path) {
-  const std::string bytes = json::read_file(path);
-  return Tokenizer(std::make_unique<State>(State{text::parse_tokenizer(bytes, path.string())}));
+  return from_json(json::read_file(path), path.string());
+}
+
+Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {
+  return Tokenizer(std::make_unique<State>(State{text::parse_tokenizer(text, name)}));
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool parse_special) const {

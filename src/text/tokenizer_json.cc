@@ -135,10 +135,8 @@ void check_model(const json::JsonNode& model) {
 }  // namespace
 
 TokenizerParts parse_tokenizer(std::string_view bytes, const std::string& file) {
-  // Offsets into the tokens take 32 bits; the largest published files have 30 MB.
-  if (bytes.size() > std::numeric_limits<std::int32_t>::max()) {
-    throw Error(ErrorCode::kUnsupported, file + ": more than 2 GiB");
-  }
+  // Offsets into the tokens take 32 bits.
+  static_assert(json::kMaxJsonBytes <= std::numeric_limits<std::int32_t>::max());
   const json::Json json = json::parse_json(bytes, file);
   const json::JsonNode root(json, file);
   const json::JsonNode model = root["model"];
