@@ -17,7 +17,7 @@ JOBS ?= $(shell nproc)
 PYTHON := .venv/bin/python
 MODELS := build/models
 QUANTIZED := $(MODELS)/smollm2-fp8-32x32/config.json $(MODELS)/smollm2-mxfp4/config.json
-FUZZ_SECONDS ?= 60
+FUZZ_SECONDS ?= 40
 
 .PHONY: all build demo test test-torch test-full bench lint asan tsan fuzz clang cross package \
         format install clean models

@@ -55,7 +55,7 @@ class JsonSpans {
   char here() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
   void space() {
-    while (at_ < text_.size() && text_.find_first_of(" \n\r\t", at_) == at_) ++at_;
+    while (here() == ' ' || here() == '\n' || here() == '\r' || here() == '\t') ++at_;
   }
 
   bool string() {

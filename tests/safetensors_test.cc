@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "deepinfer/checkpoint.h"
 #include "safetensors_builder.h"
 
 namespace deepinfer::checkpoint {
@@ -49,6 +51,32 @@ TEST(safetensors, case_075_f4_counts_elements_and_stores_bytes) {
   const Bytes scale_file =
       SafetensorsBuilder().add("scale", DType::kF8E8m0, {2, 1}, zeros(2)).to_bytes();
   EXPECT_EQ(parse(scale_file).tensors[0].view.dtype, DType::kF8E8m0);
+}
+
+TEST(safetensors, case_075_bytes_load_as_the_file_does) {
+  const SafetensorsBuilder builder = SafetensorsBuilder()
+                                         .add("w", DType::kF4, {2, 8}, zeros(8))
+                                         .add("scale", DType::kF8E8m0, {2, 1}, zeros(2))
+                                         .metadata("format", "pt");
+  const testing::TempDir dir;
+  const std::filesystem::path path = dir.path() / "m.safetensors";
+  builder.write(path);
+  const Bytes bytes = builder.to_bytes();
+  const Checkpoint from_file = Checkpoint::open(path);
+  const Checkpoint from_bytes = Checkpoint::from_bytes(bytes, path);
+  EXPECT_EQ(from_bytes.metadata(), from_file.metadata());
+  EXPECT_EQ(from_bytes.directory(), from_file.directory());
+  EXPECT_EQ(from_bytes.file_bytes(), from_file.file_bytes());
+  ASSERT_EQ(from_bytes.tensors().size(), from_file.tensors().size());
+  for (const Tensor& tensor : from_bytes.tensors()) {
+    const TensorView& other = from_file.at(tensor.name).view;
+    EXPECT_EQ(tensor.file, path);
+    EXPECT_EQ(tensor.view.dtype, other.dtype);
+    EXPECT_EQ(tensor.view.shape, other.shape);
+    ASSERT_EQ(tensor.view.size_bytes, other.size_bytes);
+    EXPECT_EQ(std::memcmp(tensor.view.data, other.data, other.size_bytes), 0);
+    EXPECT_TRUE(tensor.view.data >= bytes.data() && tensor.view.data < bytes.data() + bytes.size());
+  }
 }
 
 TEST(safetensors, header_without_tensors_works) {

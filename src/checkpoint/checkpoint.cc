@@ -81,19 +81,20 @@ void refuse_strangers(const fs::path& path, std::span<const std::byte> bytes) {
 }
 
 /// Finds missing files of an interrupted download before anything is mapped.
-void check_shards_exist(const std::vector<fs::path>& shards, const fs::path& index) {
+void check_shards_exist(const std::set<std::string_view>& shards, const fs::path& index) {
+  const fs::path folder = folder_of(index);
   std::size_t num_missing = 0;
-  const fs::path* first = nullptr;
-  for (const fs::path& shard : shards) {
+  fs::path first;
+  for (const std::string_view shard : shards) {
     std::error_code ignored;  // other faults are reported by the mapping, with their reason
-    if (fs::status(shard, ignored).type() != fs::file_type::not_found) continue;
-    if (first == nullptr) first = &shard;
+    if (fs::status(folder / shard, ignored).type() != fs::file_type::not_found) continue;
+    if (num_missing == 0) first = folder / shard;
     ++num_missing;
   }
-  if (first == nullptr) return;
-  refuse(*first, "missing, but " + path_label(index.filename()) + " lists it (" +
-                     std::to_string(num_missing) + " of " + count_label(shards.size(), "file") +
-                     " missing: incomplete download?)");
+  if (num_missing == 0) return;
+  refuse(first, "missing, but " + path_label(index.filename()) + " lists it (" +
+                    std::to_string(num_missing) + " of " + count_label(shards.size(), "file") +
+                    " missing: incomplete download?)");
 }
 
 /// The index and the shard must say the same about every tensor of the shard.
@@ -162,13 +163,12 @@ void Checkpoint::State::open_index(const fs::path& path) {
   const MappedFile mapping = MappedFile::open(path);
   refuse_strangers(path, mapping.bytes());
   const WeightMap map = checkpoint::parse_shard_index(mapping.text(), path.string());
-  std::set<std::string> names;
-  for (const auto& [tensor, file] : map) names.insert(file);
-  std::vector<fs::path> shards;
-  shards.reserve(names.size());
-  for (const std::string& name : names) shards.push_back(directory / name);
+  std::set<std::string_view> shards;
+  for (const auto& [tensor, file] : map) shards.insert(file);
   check_shards_exist(shards, path);
-  for (const fs::path& shard : shards) check_shard_against_index(add_file(shard), map);
+  for (const std::string_view shard : shards) {
+    check_shard_against_index(add_file(directory / shard), map);
+  }
   sort_tensors();
   // Every tensor found is in the index, once; now the other direction.
   auto found = tensors.begin();
