@@ -11,6 +11,7 @@
 #include "checkpoint/sha256.h"
 #include "deepinfer/checkpoint.h"
 #include "deepinfer/error.h"
+#include "deepinfer/runtime.h"
 #include "safetensors_builder.h"
 
 namespace deepinfer::checkpoint {
@@ -169,6 +170,21 @@ TEST(writer_test, sha256_gives_the_published_digests) {
   EXPECT_EQ(FileDigest(dir.path() / "abc").get(), rows[1].digest);
   refusal(ErrorCode::kBadInput, [&] { FileDigest(dir.path() / "none").get(); });
   const FileDigest unwanted(dir.path() / "none");
+}
+
+TEST(writer_test, the_library_installs_no_signal_handler) {
+  TempDir dir;
+  const fs::path path = dir.path() / "m.safetensors";
+  SafetensorsWriter writer(path, {{"a", DType::kU8, {1}}}, {});
+  writer.write(0, 0, bytes_of("a"));
+  writer.finish();
+  const Checkpoint checkpoint = Checkpoint::open(path);
+  const Context context;
+  for (const int signal : {SIGBUS, SIGSEGV, SIGFPE, SIGINT, SIGTERM, SIGPIPE, SIGXFSZ}) {
+    struct sigaction action = {};
+    ASSERT_EQ(::sigaction(signal, nullptr, &action), 0);
+    EXPECT_EQ(action.sa_handler, SIG_DFL) << signal;
+  }
 }
 
 }  // namespace
