@@ -4,8 +4,9 @@ include(CMakePackageConfigHelpers)
 
 set(DEEPINFER_CMAKE_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/deepinfer)
 file(RELATIVE_PATH DEEPINFER_PREFIX_FROM_PC /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" DEEPINFER_PREFIX_FROM_PC "${DEEPINFER_PREFIX_FROM_PC}")
 
-install(TARGETS deepinfer EXPORT deepinferTargets)
+install(TARGETS deepinfer EXPORT deepinferTargets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY include/deepinfer TYPE INCLUDE)
 install(EXPORT deepinferTargets NAMESPACE deepinfer:: DESTINATION ${DEEPINFER_CMAKE_FOLDER})
 

@@ -41,20 +41,20 @@ def library(prefix):
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """One fp8 weight [32, 32] of ones with the scale 0.5."""
+    """One fp8 weight [64, 64] of ones with the scale 0.5: a block size of 32 x 32 alone has a grid [2, 2]."""
     header = {
-        "up.weight": {"dtype": "F8_E4M3", "shape": [32, 32], "data_offsets": [0, 1024]},
-        "up.weight_scale_inv": {"dtype": "F8_E8M0", "shape": [1, 1], "data_offsets": [1024, 1025]},
+        "up.weight": {"dtype": "F8_E4M3", "shape": [64, 64], "data_offsets": [0, 4096]},
+        "up.weight_scale_inv": {"dtype": "F8_E8M0", "shape": [2, 2], "data_offsets": [4096, 4100]},
     }
     text = json.dumps(header).encode()
     path = tmp_path_factory.mktemp("checkpoint") / "model.safetensors"
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"\x38" * 1024 + b"\x7e")
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"\x38" * 4096 + b"\x7e" * 4)
     return path
 
 
 def check_consumer(program, checkpoint, library):
     out = run(program, checkpoint, "up", env=os.environ | {"LD_LIBRARY_PATH": str(library)})
-    assert out.split() == ["16"] * 32
+    assert out.split() == ["32"] * 64
 
 
 def test_cmake_finds_it(prefix, library, checkpoint, tmp_path):
