@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "deepinfer/checkpoint.h"
+#include "deepinfer/export.h"
 #include "deepinfer/runtime.h"
 #include "deepinfer/weight_map.h"
 
@@ -30,6 +31,6 @@ struct Scan {
 };
 
 /// Reads all tensors with the threads of `context`. The result depends on nothing but the files.
-Scan scan(const Context& context, const Checkpoint& checkpoint, const WeightMap& map);
+DEEPINFER_API Scan scan(const Context& context, const Checkpoint& checkpoint, const WeightMap& map);
 
 }  // namespace deepinfer

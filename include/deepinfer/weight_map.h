@@ -47,7 +47,7 @@ struct MappedWeight {
 };
 
 /// Matrix `group` of a stack. Throws Error(kInvalidArgument) if there is none of that number.
-WeightView group_view(const MappedWeight& weight, std::int64_t group);
+DEEPINFER_API WeightView group_view(const MappedWeight& weight, std::int64_t group);
 
 /// Modules whose scale grid begins anew every `rows` rows, because shards were quantized apart
 /// before they were joined (MiMo). Nothing in such a checkpoint says so. They become stacks of
