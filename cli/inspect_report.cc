@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "words.h"
+
 namespace deepinfer::cli {
 namespace {
 
@@ -12,16 +14,6 @@ constexpr std::size_t kWidth = 80;
 constexpr std::size_t kFewestKinds = 2;
 constexpr std::size_t kMostProblems = 2;
 constexpr std::size_t kShownName = 60;
-
-/// Names come from a file: no control character may reach the terminal.
-std::string shown(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < ' ' || byte == 0x7F ? '?' : c;
-  }
-  return out;
-}
 
 /// The end of a name says more than its beginning.
 std::string tail(const std::string& name, std::size_t width) {

@@ -223,7 +223,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const auto file = write_file(header);
     const auto checkpoint = deepinfer::Checkpoint::from_bytes(file, "fuzz.safetensors");
-    const WeightMap map = WeightMap::build(checkpoint, config.empty() ? "{}" : config);
+    const WeightMap map = WeightMap::build(
+        checkpoint, {.config_json = config.empty() ? std::string("{}") : std::string(config)});
     for (const MappedWeight& weight : map.weights()) check(weight);
     for (const deepinfer::MapProblem& problem : map.problems()) require_message(problem.reason);
     if (!map.weights().empty()) Tally::instance().accepted(data, size);
