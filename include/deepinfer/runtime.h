@@ -18,6 +18,9 @@ class ThreadPool;
 /// The name of an instruction set, as in DEEPINFER_ISA.
 DEEPINFER_API std::string_view isa_name(Isa isa) noexcept;
 
+/// The instruction set with this name, or nothing.
+DEEPINFER_API std::optional<Isa> isa_from_name(std::string_view name) noexcept;
+
 /// Threads that the caller brings along.
 class DEEPINFER_API Executor {
  public:

@@ -107,6 +107,10 @@ std::vector<CacheInfo> caches() {
 
 std::string_view isa_name(Isa isa) noexcept { return kernels::table_of(isa).name; }
 
+std::optional<Isa> isa_from_name(std::string_view name) noexcept {
+  return kernels::isa_from_name(name);
+}
+
 Context::Context(const ContextOptions& options) {
   std::tie(isa_, isa_reason_) = choose_isa(options.isa);
   gemm_ = switched_on(options.gemm, "DEEPINFER_GEMM");
