@@ -3,7 +3,8 @@
 #   make            build/deepinfer
 #   make demo       three checkpoints of a real model, one chat, one table
 #   make test       unit tests, oracle, command line (no torch)
-#   make test-torch the torch and transformers oracles (5 GB, in an environment of their own)
+#   make test-torch the torch and transformers oracles (5 GB, in an environment of their own); with
+#                   DEEPINFER_MODULE_TEXT=FILE the module's own text as a client, too
 #   make test-full  every float, every shape: long
 #   make bench      rates of kernels and models beside the memory roof
 #   make cross      one digest: gcc and clang, debug and release, aarch64 and older CPUs under qemu
