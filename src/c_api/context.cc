@@ -38,11 +38,11 @@ deepinfer_context* create(const deepinfer_context_options* in) {
   options.isa = isa_of(refuse, read.isa);
   options.gemm = switch_of(refuse, "gemm", read.gemm);
   options.split2 = switch_of(refuse, "split2", read.split2);
-  if (read.executor == nullptr) return new deepinfer_context(options, nullptr);
+  if (read.executor == nullptr) return make_handle<deepinfer_context>(options, nullptr);
   const auto executor = read_struct(refuse, "executor", read.executor, deepinfer_executor{});
   if (executor.num_threads == nullptr) refuse("executor's num_threads", "is null");
   if (executor.parallel == nullptr) refuse("executor's parallel", "is null");
-  return new deepinfer_context(options, &executor);
+  return make_handle<deepinfer_context>(options, &executor);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What the handles are.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -49,20 +50,34 @@ struct deepinfer_context {
 };
 
 struct deepinfer_checkpoint {
+  deepinfer_checkpoint(deepinfer::Checkpoint opened, deepinfer::WeightMap paired)
+      : checkpoint(std::move(opened)), map(std::move(paired)) {}
+
   deepinfer::Checkpoint checkpoint;
   deepinfer::WeightMap map;  // points into the checkpoint's state, which stays where it is
 };
 
 struct deepinfer_model {
+  explicit deepinfer_model(deepinfer::PreparedModel prepared) : model(std::move(prepared)) {}
+
   deepinfer::PreparedModel model;
 };
 
 namespace deepinfer::c_api {
 
+/// Memory that the caller gives back through a function of its own.
+template <class Handle, class... Arguments>
+Handle* make_handle(Arguments&&... arguments) {
+  return std::make_unique<Handle>(std::forward<Arguments>(arguments)...).release();
+}
+
 // A deepinfer_weight is a PreparedWeight under another name, so that those of a model need no
 // handles of their own.
 inline const PreparedWeight* unwrap(const deepinfer_weight* weight) noexcept {
   return reinterpret_cast<const PreparedWeight*>(weight);
+}
+inline deepinfer_weight* wrap(PreparedWeight* weight) noexcept {
+  return reinterpret_cast<deepinfer_weight*>(weight);
 }
 inline const deepinfer_weight* wrap(const PreparedWeight* weight) noexcept {
   return reinterpret_cast<const deepinfer_weight*>(weight);

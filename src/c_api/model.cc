@@ -61,7 +61,7 @@ deepinfer_status deepinfer_checkpoint_open(const char* path, deepinfer_checkpoin
     deepinfer_checkpoint*& handle = refuse.non_null("out", out);
     Checkpoint checkpoint = Checkpoint::open(&refuse.non_null("path", path));
     WeightMap map = WeightMap::build(checkpoint);
-    handle = new deepinfer_checkpoint{std::move(checkpoint), std::move(map)};
+    handle = c_api::make_handle<deepinfer_checkpoint>(std::move(checkpoint), std::move(map));
   });
 }
 
@@ -75,7 +75,7 @@ deepinfer_status deepinfer_prepare_checkpoint(const deepinfer_context* context,
     const Context& ours = c_api::context_of(refuse, context);
     const WeightMap& map = refuse.non_null("checkpoint", checkpoint).map;
     deepinfer_model*& handle = refuse.non_null("out", out);
-    handle = new deepinfer_model{prepare_model(ours, map)};
+    handle = c_api::make_handle<deepinfer_model>(prepare_model(ours, map));
   });
 }
 
@@ -93,7 +93,8 @@ deepinfer_status deepinfer_prepare_model(const deepinfer_context* context, const
       refuse.non_null("codes", codes);
       refuse.non_null("scales", scales);
     }
-    handle = new deepinfer_model{c_api::prepare(refuse, ours, {names, codes, scales, count})};
+    handle = c_api::make_handle<deepinfer_model>(
+        c_api::prepare(refuse, ours, {names, codes, scales, count}));
   });
 }
 

@@ -19,7 +19,12 @@ constexpr std::size_t kMaxStructBytes = 4096;
 template <class T>
 struct FieldEnds;
 
-#define DEEPINFER_END(type, field) (offsetof(type, field) + sizeof(type::field))
+template <class T, class Field>
+constexpr std::size_t end_of(std::size_t offset, Field T::* /*field*/) {
+  return offset + sizeof(Field);  // NOLINT(bugprone-sizeof-expression): of a pointer, indeed
+}
+
+#define DEEPINFER_END(type, field) end_of(offsetof(type, field), &type::field)
 template <>
 struct FieldEnds<deepinfer_tensor> {
   static constexpr std::array kEnds = {

@@ -36,7 +36,7 @@ deepinfer_status deepinfer_weight_prepare(const deepinfer_tensor* codes,
     deepinfer_weight*& weight = refuse.non_null("out", out);
     const PackedWeightView view = c_api::Tensors(refuse).packed(codes, scales);
     PreparedWeight prepared = PreparedWeight::prepare(view, name != nullptr ? name : "weight");
-    weight = reinterpret_cast<deepinfer_weight*>(new PreparedWeight(std::move(prepared)));
+    weight = c_api::wrap(c_api::make_handle<PreparedWeight>(std::move(prepared)));
   });
 }
 
