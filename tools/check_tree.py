@@ -32,12 +32,8 @@ ALLOWED = {
     "runtime": {"kernels"},
     "ops": {"kernels", "formats", "weights", "activations", "runtime"},
     "models": {"ops", "checkpoint", "weights", "runtime", "formats", "json"},
-<<<<<<< HEAD
     "text": {"kernels/math.h", "json", "runtime/fp_state.h", "checkpoint/sha256.h"},
-=======
-    "text": {"kernels/math.h", "json", "runtime/fp_state.h"},
     "c_api": set(),
->>>>>>> a4d95b5 (Offer the module in C: opaque handles, sized structs, statuses with texts, one shared library)
 }
 # public headers that the folders below the public API may use
 PUBLIC_OF = {
