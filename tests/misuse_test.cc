@@ -224,7 +224,7 @@ TEST_F(misuse_test, decoding) {
   scales("sf_to_scales: scales are", {bytes.data(), DType::kU8, kHuge, kHuge}, kHuge, out.data());
 }
 
-TEST_F(misuse_test, no_rows_are_success_whatever_the_pointers) {
+TEST_F(misuse_test, case_057_no_rows_are_success_whatever_the_pointers) {
   QuantizedView a = quantized_.view();
   a.codes = a.scales = nullptr;
   a.rows = a.scale_rows = 0;
