@@ -15,6 +15,7 @@
 namespace deepinfer {
 namespace {
 
+using test::CodedCorpus;
 using test::Corpus;
 using test::FormatCase;
 
@@ -76,43 +77,82 @@ void put(std::string& out, const void* data, std::size_t bytes) {
   out.append(static_cast<const char*>(data), bytes);
 }
 
+/// One file in the making.
+class CorpusFile {
+ public:
+  explicit CorpusFile(const std::string& name) {
+    header_ = {{"format", name}, {"contract", kNumericContract}};
+    header_["arrays"] = nlohmann::json::array();
+  }
+
+  nlohmann::json& header() { return header_; }
+
+  void add(const char* name, const char* dtype, std::vector<std::int64_t> shape, const void* bytes,
+           std::size_t size) {
+    header_["arrays"].push_back({{"name", name}, {"dtype", dtype}, {"shape", shape}});
+    put(data_, bytes, size);
+  }
+
+  void add_weight(const test::TestWeight& t) {
+    const WeightView& v = t.view;
+    const Weight w = t.prepare();
+    const bool bf16 = v.element == Element::kBf16;
+    const bool e8m0 = v.scale_type == ScaleType::kE8m0;
+    add("codes", bf16 ? "u16" : "u8", {v.n, v.element == Element::kE2m1 ? v.k / 2 : v.k},
+        t.codes.data(), t.codes.size());
+    if (e8m0) {
+      add("scales", "u8", {v.scale_rows, v.scale_columns}, t.scales.data(), t.scales.size());
+    } else if (!bf16) {
+      add("scales", "f32", {v.scale_rows, v.scale_columns}, w.f32_scales().data(),
+          w.f32_scales().size() * 4);
+    }
+    constexpr const char* kElements[] = {"bf16", "e4m3fn", "e2m1"};
+    header_["element"] = kElements[static_cast<int>(v.element)];
+    header_["block_n"] = std::min(v.block_n, v.n);
+    header_["block_k"] = std::min(v.block_k, (v.k + 31) / 32 * 32);
+    header_["scale"] = bf16 ? "none" : e8m0 ? "e8m0" : "f32";
+  }
+
+  std::string text() const { return header_.dump() + "\n" + data_; }
+
+ private:
+  nlohmann::json header_;
+  std::string data_;
+};
+
 std::string corpus_file(const Corpus& c, const std::vector<std::uint32_t>& y) {
   const WeightView& v = c.weight.view;
-  const Weight w = c.weight.prepare();
-  nlohmann::json arrays = nlohmann::json::array();
-  std::string data;
-  const auto add = [&](const char* name, const char* dtype, std::vector<std::int64_t> shape,
-                       const void* bytes, std::size_t size) {
-    arrays.push_back({{"name", name}, {"dtype", dtype}, {"shape", shape}});
-    put(data, bytes, size);
-  };
-  add("x", "f32", {c.m, v.k}, c.x.data(), c.x.size() * 4);
-  const bool bf16 = v.element == Element::kBf16;
-  add("codes", bf16 ? "u16" : "u8", {v.n, v.element == Element::kE2m1 ? v.k / 2 : v.k},
-      c.weight.codes.data(), c.weight.codes.size());
-  if (v.scale_type == ScaleType::kE8m0) {
-    add("scales", "u8", {v.scale_rows, v.scale_columns}, c.weight.scales.data(),
-        c.weight.scales.size());
-  } else if (!bf16) {
-    add("scales", "f32", {v.scale_rows, v.scale_columns}, w.f32_scales().data(),
-        w.f32_scales().size() * 4);
+  CorpusFile file(c.name);
+  file.header()["quantize"] = c.activations == Activations::kQuantize224 ? 224 : 0;
+  file.add("x", "f32", {c.m, v.k}, c.x.data(), c.x.size() * 4);
+  file.add_weight(c.weight);
+  if (!c.bias.empty()) file.add("bias", "f32", {v.n}, c.bias.data(), c.bias.size() * 4);
+  file.add("y", "u32", {c.m, v.n}, y.data(), y.size() * 4);
+  return file.text();
+}
+
+std::string corpus_file(const CodedCorpus& c, const std::vector<std::uint32_t>& y) {
+  const WeightView& v = c.weight.view;
+  const std::int64_t columns = (v.k + c.block_k - 1) / c.block_k;
+  CorpusFile file(c.name);
+  file.header()["x_block_k"] = c.block_k;
+  file.header()["quantize"] = v.element == Element::kE2m1 ? 224 : 0;  // gemm on fp4
+  file.add("x_codes", "u8", {c.m, v.k}, c.codes.data(), c.codes.size());
+  if (c.bytes.empty()) {
+    file.add("x_scales", "f32", {c.m, columns}, c.scales.data(), c.scales.size() * 4);
+  } else {
+    file.add("x_scales", "u8", {c.m, columns}, c.bytes.data(), c.bytes.size());
   }
-  if (!c.bias.empty()) add("bias", "f32", {v.n}, c.bias.data(), c.bias.size() * 4);
-  add("y", "u32", {c.m, v.n}, y.data(), y.size() * 4);
-  constexpr const char* kElements[] = {"bf16", "e4m3fn", "e2m1"};
-  const nlohmann::json header = {
-      {"format", c.name},
-      {"contract", kNumericContract},
-      {"arrays", arrays},
-      {"element", kElements[static_cast<int>(v.element)]},
-      {"block_n", std::min(v.block_n, v.n)},
-      {"block_k", std::min(v.block_k, (v.k + 31) / 32 * 32)},
-      {"scale", bf16                               ? "none"
-                : v.scale_type == ScaleType::kE8m0 ? "e8m0"
-                                                   : "f32"},
-      {"quantize", c.activations == Activations::kQuantize224 ? 224 : 0},
-  };
-  return header.dump() + "\n" + data;
+  file.add_weight(c.weight);
+  file.add("y", "u32", {c.m, v.n}, y.data(), y.size() * 4);
+  return file.text();
+}
+
+template <class AnyCorpus>
+void write_corpus(const std::filesystem::path& folder, const Context& context, const AnyCorpus& c) {
+  std::ofstream file(folder / (c.name + ".corpus"), std::ios::binary);
+  file << corpus_file(c, test::compute(context, c));
+  ASSERT_TRUE(file.good()) << c.name;
 }
 
 TEST(arithmetic_test, writes_the_corpus_for_the_oracle) {
@@ -121,11 +161,8 @@ TEST(arithmetic_test, writes_the_corpus_for_the_oracle) {
   std::filesystem::create_directories(folder);
   const Context context;
   for (const FormatCase& format : test::kFormatCases) {
-    for (const Corpus& c : test::make_corpus(format)) {
-      std::ofstream file(std::filesystem::path(folder) / (c.name + ".corpus"), std::ios::binary);
-      file << corpus_file(c, test::compute(context, c));
-      ASSERT_TRUE(file.good()) << c.name;
-    }
+    for (const Corpus& c : test::make_corpus(format)) write_corpus(folder, context, c);
+    for (const CodedCorpus& c : test::make_coded_corpus(format)) write_corpus(folder, context, c);
   }
   // What tests/golden/digests.json holds; to replace it needs an ADR and a new contract version.
   nlohmann::json digests = {{"contract", kNumericContract}};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "deepinfer/linear.h"
+#include "deepinfer/module.h"
 #include "test_weights.h"
 
 namespace deepinfer::test {
@@ -79,6 +80,72 @@ inline std::vector<Corpus> make_corpus(const FormatCase& format) {
     out.push_back(std::move(c));
   }
   return out;
+}
+
+/// Activations that are quantized already, with scales of every kind.
+struct CodedCorpus {
+  std::string name;
+  TestWeight weight;
+  std::int64_t m;
+  std::int64_t block_k;
+  std::vector<std::uint8_t> codes;  // [m, k]
+  std::vector<float> scales;        // [m, ceil(k / block_k)], or
+  std::vector<std::uint8_t> bytes;  // the same as e8m0
+};
+
+/// A scale for row `r`: rows in turn have powers of two, anything finite around 1, any bits at all.
+inline std::uint32_t corpus_scale(Random& random, std::int64_t r, bool e8m0) {
+  const auto u = static_cast<std::uint32_t>(random.next());
+  const std::uint32_t ordinary = 110 + (u >> 8) % 30;
+  constexpr std::uint8_t kEdges[] = {0, 1, 35, 36, 37, 245, 246, 247, 254, 255};
+  const bool edge = r % 3 == 2 && u % 4 == 0;
+  if (e8m0) return edge ? kEdges[(u >> 8) % 10] : r % 3 == 1 ? (u >> 8) % 60 : ordinary;
+  if (edge) return static_cast<std::uint32_t>(random.next() >> 32);
+  return r % 3 == 1 ? (u & 0x807FFFFFU) | ordinary << 23 : ordinary << 23;
+}
+
+inline std::vector<CodedCorpus> make_coded_corpus(const FormatCase& format) {
+  std::vector<CodedCorpus> out;
+  if (format.element == Element::kBf16) return out;
+  for (const bool e8m0 : {false, true}) {
+    Random random(e8m0 ? 2101 : 2102);
+    CodedCorpus c;
+    c.name = std::string(format.name) + (e8m0 ? "-codes-e8m0" : "-codes-f32");
+    constexpr std::int64_t kN = 100;
+    constexpr std::int64_t kK = 1074;
+    c.weight = random_weight(random, format, kN, kK);
+    c.m = 12;
+    c.block_k = e8m0 ? 32 : 128;
+    c.codes = random.bytes(static_cast<std::size_t>(c.m * kK));
+    for (std::uint8_t& code : c.codes) {
+      if ((code & 0x7F) == 0x7F && random.below(256) != 0) code = 0x02;
+    }
+    for (std::int64_t r = 0; r < c.m; ++r) {
+      for (std::int64_t k = 0; k < kK; k += c.block_k) {
+        const std::uint32_t scale = corpus_scale(random, r, e8m0);
+        if (e8m0) c.bytes.push_back(static_cast<std::uint8_t>(scale));
+        if (!e8m0) c.scales.push_back(f32_of(scale));
+      }
+    }
+    out.push_back(std::move(c));
+  }
+  return out;
+}
+
+inline std::vector<std::uint32_t> compute(const Context& context, const CodedCorpus& c) {
+  const WeightView& w = c.weight.view;
+  QuantizedView a;
+  a.codes = c.codes.data();
+  a.rows = a.scale_rows = c.m;
+  a.columns = w.k;
+  a.block_k = c.block_k;
+  a.scale_columns = (w.k + c.block_k - 1) / c.block_k;
+  a.scale_type = c.bytes.empty() ? ScaleType::kF32 : ScaleType::kE8m0;
+  a.scales = c.bytes.empty() ? static_cast<const void*>(c.scales.data()) : c.bytes.data();
+  std::vector<std::uint32_t> y(static_cast<std::size_t>(c.m * w.n), 0x7FABCDEFU);
+  gemm_f32(context, a, PreparedWeight::single(c.weight.prepare()),
+           {y.data(), FloatType::kF32, c.m, w.n, 0});
+  return y;
 }
 
 /// y as f32 bits [m, n].

@@ -18,6 +18,12 @@ to back in the order of the header:
     bias    f32 [n], optional
     y       u32 [m, n], the bits of the library's f32 results
 
+Instead of x there may be activations that are quantized already, and "x_block_k", 32 or 128:
+
+    x_codes   u8 [m, k], e4m3fn
+    x_scales  u8 (e8m0) or f32 [m, ceil(k/x_block_k)]; with "quantize" 224 (e2m1 weights) their
+              values are rounded to bf16 and quantized again
+
 Exit status: 0 when everything agrees; 1 when an output differs, or when the files of an element
 contain not one output that changes once the two elements of every pair are swapped (such a
 corpus could not tell a wrong order); 2 when a file cannot be understood.
@@ -80,23 +86,32 @@ def parse(blob):
         raise CorpusError(f"bad header: {error!r}") from error
 
     # A misspelt optional array would otherwise be ignored and its absence computed.
-    known = {"x", "codes", "scales", "bias", "y"}
+    coded = "x_codes" in arrays
+    rows = "x_codes" if coded else "x"
+    known = {rows, "codes", "scales", "bias", "y"} | ({"x_scales"} if coded else set())
     _require(set(arrays) <= known, f"unknown arrays {sorted(set(arrays) - known)}")
-    _require({"x", "codes", "y"} <= set(arrays), "x, codes or y is missing")
+    _require({rows, "codes", "y"} <= set(arrays), "x, codes or y is missing")
+    _require(not coded or "x_scales" in arrays, "x_scales is missing")
     _require(element in CODES_DTYPE, f"element {element}")
     _require(quantize in (0, 224, 448), f"quantize {quantize}")
-    _require(all(arrays[name].ndim == 2 for name in ("x", "codes", "y")), "x, codes, y are 2-D")
-    wanted = {"x": "f32", "codes": CODES_DTYPE[element], "bias": "f32", "y": "u32"}
+    _require(all(arrays[name].ndim == 2 for name in (rows, "codes", "y")), "x, codes, y are 2-D")
+    wanted = {"x": "f32", "x_codes": "u8", "codes": CODES_DTYPE[element], "bias": "f32", "y": "u32"}
     if element == "bf16":
         _require(scale == "none", "a bf16 weight has no scales")
     else:
         _require(scale in SCALES_DTYPE, f"scale {scale}")
         wanted["scales"] = SCALES_DTYPE[scale]
     _require(("scales" in arrays) == ("scales" in wanted), "scales and \"scale\" disagree")
+    if coded:
+        _require(dtypes["x_scales"] in ("u8", "f32"), "x_scales are u8 or f32")
+        _require(header.get("x_block_k") in (32, 128), "x_block_k is 32 or 128")
+        _require(quantize == (224 if element == "e2m1" else 0), "only e2m1 quantizes codes again")
+        _require(element != "bf16", "a bf16 weight takes no codes")
+        wanted["x_scales"] = dtypes["x_scales"]
     for name, dtype in dtypes.items():
         _require(dtype == wanted[name], f"{name} is {dtype}, not {wanted[name]}")
 
-    (m, k), n = arrays["x"].shape, arrays["codes"].shape[0]
+    (m, k), n = arrays[rows].shape, arrays["codes"].shape[0]
     shapes = {"codes": (n, k), "y": (m, n), "bias": (n,)}
     if element == "e2m1":
         _require(k % 2 == 0, "e2m1 has even k")
@@ -106,22 +121,35 @@ def parse(blob):
         _require(block_n >= 1 and block_k >= 32 and block_k % 32 == 0,
                  f"blocks of {block_n} x {block_k}")
         shapes["scales"] = (-(-n // block_n), -(-k // block_k))
+    if coded:
+        shapes["x_scales"] = (m, -(-k // header["x_block_k"]))
     for name, shape in shapes.items():
         _require(name not in arrays or arrays[name].shape == shape,
                  f"{name} is not {list(shape)}")
-    if quantize == 0:
+    if quantize == 0 and not coded:
         _require(not np.any(numerics.f32_bits(arrays["x"]) & np.uint32(0xFFFF)),
                  "x holds values that are not bf16")
     return header, arrays
 
 
-def recompute(header, arrays, swap=False):
-    """The bits, u32 [m, n], that the contract gives for this corpus."""
+def _rows(header, arrays):
+    """x as bf16 bits, and the scales that are not in it, if there are any."""
+    if "x_codes" in arrays:
+        scales = arrays["x_scales"]
+        if scales.dtype == np.uint8:
+            scales = numerics.decode_e8m0(scales)
+        split = numerics.requantize_codes if header["quantize"] else numerics.split_codes
+        rows = split(arrays["x_codes"], scales, header["x_block_k"])
+        return (rows, None) if header["quantize"] else rows
     x = arrays["x"]
     if header["quantize"]:
-        x = numerics.quantize_activations(x, header["quantize"])[2]
-    else:
-        x = (numerics.f32_bits(x) >> np.uint32(16)).astype(np.uint16)
+        return numerics.quantize_activations(x, header["quantize"])[2], None
+    return (numerics.f32_bits(x) >> np.uint32(16)).astype(np.uint16), None
+
+
+def recompute(header, arrays, swap=False):
+    """The bits, u32 [m, n], that the contract gives for this corpus."""
+    x, x_scales = _rows(header, arrays)
     codes, scales = arrays["codes"], arrays.get("scales")
     if header["element"] == "e2m1":
         codes = numerics.unpack_e2m1(codes)
@@ -129,7 +157,7 @@ def recompute(header, arrays, swap=False):
         scales = numerics.decode_e8m0(scales)
     weight = numerics.Weight(header["element"], codes, scales,
                              header["block_n"], header["block_k"])
-    return numerics.f32_bits(numerics.gemm(x, weight, arrays.get("bias"), swap))
+    return numerics.f32_bits(numerics.gemm(x, weight, arrays.get("bias"), swap, x_scales))
 
 
 def main(paths):

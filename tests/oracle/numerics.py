@@ -329,6 +329,46 @@ def quantize_weight(w, element, block_n, block_k):
     return codes, (exponent + 127).astype(np.uint8)
 
 
+def round_to_bf16(values):
+    """f64 to bf16 bits, rounded once: eight bits of mantissa, never finer than 2^-133."""
+    values = np.asarray(values, np.float64)
+    with np.errstate(all="ignore"):
+        last = np.maximum(np.frexp(values)[1] - 8, -133)
+        rounded = np.ldexp(np.rint(np.ldexp(values, -last)), last).astype(np.float32)
+    bits = f32_bits(rounded) >> np.uint32(16)
+    return np.where(np.isnan(values), BF16_NAN, bits).astype(np.uint16)
+
+
+def _per_column(scales, block_k, k):
+    """[m, ceil(k / block_k)] to [m, k]."""
+    return np.asarray(scales, np.float32)[:, np.arange(k) // block_k]
+
+
+def inside_x(scales):
+    """Which scales of activations are multiplied into them: powers of two, 2^-91 to 2^119."""
+    mantissa, exponent = np.frexp(np.asarray(scales, np.float64))
+    return (mantissa == 0.5) & (exponent - 1 >= -91) & (exponent - 1 <= 119)
+
+
+def split_codes(codes, scales, block_k):
+    """Activations as codes u8 [m, k] with f32 scales to (x bf16 bits [m, k], f32 [m, ceil(k/32)]).
+
+    The second are the factors that are left for the sums of the blocks, 1 where a scale is in x.
+    """
+    scale = _per_column(scales, block_k, codes.shape[1])
+    inside = inside_x(scale)
+    with np.errstate(all="ignore"):
+        x = decode_e4m3fn(codes).astype(np.float64) * np.where(inside, scale, np.float32(1))
+    return round_to_bf16(x), np.where(inside, np.float32(1), scale)[:, ::BLOCK]
+
+
+def requantize_codes(codes, scales, block_k):
+    """What gemm on e2m1 weights makes of them: bf16 rounded once, then quantized at 224."""
+    with np.errstate(all="ignore"):
+        x = decode_e4m3fn(codes).astype(np.float64) * _per_column(scales, block_k, codes.shape[1])
+    return quantize_activations(bf16_to_f32(round_to_bf16(x)), 224)[2]
+
+
 # ---------------------------------------------------------------------------------------------
 # Dot products
 
@@ -367,20 +407,25 @@ def _tree(lanes):
     return lanes[0]
 
 
-def _lanes_of_codes(x, w, scales, element, swap):
-    """Code formats: x f32 [m, K], w f32 [n, K], scales f32 [n, K/32], K a multiple of 512."""
+def _lanes_of_codes(x, w, scales, x_scales, element, swap):
+    """Code formats: x f32 [m, K], w f32 [n, K], K a multiple of 512.
+
+    scales f32 [n, K/32], x_scales f32 [m, K/32]: each sum of a block times their f32 product.
+    """
     m, n, rows = x.shape[0], w.shape[0], x.shape[1] // (BLOCK * LANES)
     # [row of lanes, element of the block, lane, x row, w row]
     x = x.astype(np.float64).reshape(m, rows, LANES, BLOCK).transpose(1, 3, 2, 0)[..., None]
     w = w.astype(np.float64).reshape(n, rows, LANES, BLOCK).transpose(1, 3, 2, 0)[..., None, :]
-    scales = scales.astype(np.float64).reshape(n, rows, LANES).transpose(1, 2, 0)[..., None, :]
+    scales = scales.reshape(n, rows, LANES).transpose(1, 2, 0)[..., None, :]
+    x_scales = x_scales.reshape(m, rows, LANES).transpose(1, 2, 0)[..., None]
     total = np.zeros((LANES, m, n), np.float32)
     for row in range(rows):
         d = np.zeros((LANES, m, n), np.float32)
         for lo, hi in PAIRS[element]:
             for i in (lo, hi) if swap else (hi, lo):
                 d = _add_round(w[row, i] * x[row, i], d.astype(np.float64), False)
-        total = _add_round(d * scales[row], total.astype(np.float64), False)
+        scale = (x_scales[row] * scales[row]).astype(np.float64)
+        total = _add_round(d * scale, total.astype(np.float64), False)
     return total
 
 
@@ -411,9 +456,10 @@ def _spread_scales(weight, n, k, padded_k):
     return _pad_to(grid[rows][:, columns], 1, padded_k // BLOCK, np.float32(1))
 
 
-def gemm(x, weight, bias=None, swap=False):
+def gemm(x, weight, bias=None, swap=False, x_scales=None):
     """x (bf16 bits [m, k]) times the transpose of weight [n, k], plus bias f32 [n]: f32 [m, n].
 
+    x_scales f32 [m, ceil(k/32)], or None for ones: what split_codes() leaves outside of x.
     swap exchanges the two elements of every pair, which the contract forbids: a corpus whose
     results do not change with it cannot see the order.
     """
@@ -433,12 +479,15 @@ def gemm(x, weight, bias=None, swap=False):
         if coded:
             x = np.where(np.abs(x) < ACTIVATION_FLUSH, np.float32(0), x)
             scales = _spread_scales(weight, n, k, padded_k)
+            if x_scales is None:
+                x_scales = np.ones((m, _ceil_div(k, BLOCK)), np.float32)
+            x_scales = _pad_to(x_scales, 1, padded_k // BLOCK, np.float32(1))
         width = max(1, _STEP_CELLS // (LANES * max(m, 1)))
         for first in range(0, n, width):
             part = slice(first, min(n, first + width))
             w = _pad_to(_DECODE[weight.element](weight.codes[part]), 1, padded_k)
             if coded:
-                lanes = _lanes_of_codes(x, w, scales[part], weight.element, swap)
+                lanes = _lanes_of_codes(x, w, scales[part], x_scales, weight.element, swap)
             else:
                 lanes = _lanes_of_bf16(x, w, swap)
             y[:, part] = _tree(lanes)
