@@ -27,10 +27,10 @@ struct FreeContext {
 using Limits = std::unique_ptr<pcre2_match_context, FreeContext>;
 
 /// Patterns come from files, and some take time exponential in the length of the name. Honest ones
-/// stay below some 10'000 steps.
+/// take far fewer steps than this.
 const Limits& limits() {
   static const Limits shared = [] {
-    constexpr std::uint32_t kMostSteps = 1'000'000;  // about 10 ms
+    constexpr std::uint32_t kMostSteps = 1'000'000;
     Limits made(pcre2_match_context_create(nullptr));
     if (made != nullptr) pcre2_set_match_limit(made.get(), kMostSteps);
     return made;
