@@ -1,5 +1,5 @@
 // Feeds texts to the two readers of config.json: what it says about quantization, and the sizes of
-// a Llama. What they accept must be usable; what they refuse must be refused with one line.
+// a dense decoder. What they accept must be usable; what they refuse must be refused with one line.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 #include "fuzz.h"
 #include "json_mutator.h"
 #include "models/config.h"
-#include "models/llama_config.h"
+#include "models/decoder_config.h"
 #include "models/quantization_config.h"
 
 namespace {
@@ -60,20 +60,19 @@ constexpr std::string_view kWords[] = {"quantization_config",
 
 bool reads_quantization(std::string_view text) {
   const QuantizationConfig config = QuantizationConfig::parse(text, "config.json");
-  if (config.block()) require(config.block()->n > 0 && config.block()->k > 0);
-  for (const char* module : {"", "model.layers.0.mlp.up_proj", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaab"}) {
-    const auto* group = config.group_of(module);
-    if (group == nullptr || !group->unsupported.empty()) continue;
-    require(group->bits == 4 || group->bits == 8);
-    require(group->block.n > 0 && group->block.k > 0);
+  for (const char* module : {"", "model.layers.0.mlp.up_proj", "model.layers.0.mlp.experts.1.w1",
+                             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaab"}) {
+    const auto& statement = config.about(module);
+    if (statement.block) require(statement.block->n > 0 && statement.block->k > 0);
+    if (!statement.refused.empty()) require_message(statement.refused);
   }
-  return config.method() != QuantizationConfig::Method::kNone;
+  return config.method() != deepinfer::models::Method::kNone;
 }
 
-bool reads_llama(std::string_view text) {
+bool reads_decoder(std::string_view text) {
   const Config config = Config::from_text(text, "config.json");
   for (const std::int32_t id : config.ids("eos_token_id")) require(id >= 0);
-  const auto sizes = deepinfer::models::read_llama(config);
+  const auto sizes = deepinfer::models::read_decoder(config);
   require(sizes.hidden > 0 && sizes.layers > 0 && sizes.heads % sizes.kv_heads == 0);
   require(sizes.head_dim > 0 && sizes.head_dim % 2 == 0);
   return true;
@@ -100,7 +99,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Tally::instance().input();
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const bool quantization = accepted(reads_quantization, text);
-  const bool llama = accepted(reads_llama, text);
-  if (quantization || llama) Tally::instance().accepted(data, size);
+  const bool decoder = accepted(reads_decoder, text);
+  if (quantization || decoder) Tally::instance().accepted(data, size);
   return 0;
 }

@@ -145,35 +145,23 @@ std::span<const std::byte> write_file(const HeaderWriter& header) {
   return {file, size};
 }
 
-std::size_t scale_bytes(deepinfer::ScaleType type) {
-  switch (type) {
-    case deepinfer::ScaleType::kNone:
-      return 0;
-    case deepinfer::ScaleType::kF32:
-      return 4;
-    case deepinfer::ScaleType::kBf16:
-    case deepinfer::ScaleType::kF16:
-      return 2;
-    default:
-      return 1;
-  }
+/// Whether `bytes` from `data` on lie in the tensor.
+void require_inside(const void* data, std::int64_t bytes, const deepinfer::TensorView& tensor) {
+  const auto* begin = static_cast<const std::byte*>(data);
+  require(begin >= tensor.data && bytes >= 0);
+  require(begin + bytes <= tensor.data + tensor.size_bytes);
 }
 
-void check(const MappedWeight& weight) {
-  const deepinfer::WeightView& view = weight.view;
-  require(weight.codes != nullptr && view.codes != nullptr && view.n >= 0 && view.k >= 0);
+void check(const MappedWeight& weight, std::int64_t group) {
+  const deepinfer::WeightView view = deepinfer::group_view(weight, group);
+  require(view.n >= 0 && view.k >= 0);
   const std::int64_t row =
       view.row_bytes != 0 ? view.row_bytes : deepinfer::code_row_bytes(view.element, view.k);
-  const auto* codes = static_cast<const std::byte*>(view.codes);
-  const deepinfer::TensorView& stored = weight.codes->view;
-  require(codes >= stored.data && codes + view.n * row <= stored.data + stored.size_bytes);
+  require_inside(view.codes, view.n * row, weight.codes->view);
   if (view.scale_type != deepinfer::ScaleType::kNone) {
-    require(weight.scales != nullptr);
-    const deepinfer::TensorView& grid = weight.scales->view;
-    const auto* scales = static_cast<const std::byte*>(view.scales);
-    const std::size_t bytes = static_cast<std::size_t>(view.scale_rows * view.scale_columns) *
-                              scale_bytes(view.scale_type);
-    require(scales >= grid.data && scales + bytes <= grid.data + grid.size_bytes);
+    const std::int64_t scales = view.scale_rows * view.scale_columns;
+    require_inside(view.scales, scales * deepinfer::scale_bytes(view.scale_type),
+                   weight.scales->view);
   }
   try {
     const auto prepared = deepinfer::Weight::prepare(view, weight.name);
@@ -223,9 +211,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const auto file = write_file(header);
     const auto checkpoint = deepinfer::Checkpoint::from_bytes(file, "fuzz.safetensors");
-    const WeightMap map = WeightMap::build(
-        checkpoint, {.config_json = config.empty() ? std::string("{}") : std::string(config)});
-    for (const MappedWeight& weight : map.weights()) check(weight);
+    const WeightMap map =
+        WeightMap::build(checkpoint, {.config_json = config.empty() ? "{}" : config});
+    for (const MappedWeight& weight : map.weights()) {
+      for (std::int64_t group = 0; group < weight.groups; ++group) check(weight, group);
+      if (!weight.cannot_run.empty()) require_message(weight.cannot_run);
+    }
     for (const deepinfer::MapProblem& problem : map.problems()) require_message(problem.reason);
     if (!map.weights().empty()) Tally::instance().accepted(data, size);
   } catch (const deepinfer::Error& error) {
