@@ -115,11 +115,7 @@ TEST_P(grouped_test, masked_rows_are_those_of_the_contiguous_form_and_others_sta
 }
 
 INSTANTIATE_TEST_SUITE_P(formats, grouped_test, testing::ValuesIn(test::kFormatCases),
-                         [](const auto& format_case) {
-                           std::string name = format_case.param.name;
-                           for (char& c : name) c = c == '-' ? '_' : c;
-                           return name;
-                         });
+                         test::name_of_format);
 
 TEST(grouped_misuse_test, is_refused_by_name_before_anything_is_written) {
   Random random(3);

@@ -39,7 +39,7 @@ constexpr FormatCase kFormatCases[] = {
 };
 
 /// The name of a format as part of a test's name.
-inline std::string name_of_format(const testing::TestParamInfo<FormatCase>& tested) {
+inline std::string name_of_format(const ::testing::TestParamInfo<FormatCase>& tested) {
   std::string name = tested.param.name;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
