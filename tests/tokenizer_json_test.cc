@@ -164,12 +164,12 @@ TEST(tokenizer_json_test, damaged_files_are_bad_input) {
 
 TEST(tokenizer_json_test, nesting_is_bounded) {
   json inner = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 20; ++i) {  // the reader of JSON stops at 64 levels
     inner = {{"type", "Sequence"}, {"pretokenizers", json::array({inner})}};
   }
   TokenizerBuilder builder;
   builder.json["pre_tokenizer"] = inner;
-  expect_error(builder.json.dump(), ErrorCode::kBadInput, "expected at most 64 arrays");
+  expect_error(builder.json.dump(), ErrorCode::kUnsupported, "nested too deeply");
 }
 
 TEST(tokenizer_json_test, every_truncation_is_refused) {
