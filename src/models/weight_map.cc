@@ -68,9 +68,8 @@ class Mapper {
  public:
   Mapper(const Checkpoint& checkpoint, const MapOptions& options)
       : checkpoint_(checkpoint),
-        config_(options.config_json
-                    ? QuantizationConfig::parse(*options.config_json, "config.json")
-                    : QuantizationConfig::read(checkpoint.directory())),
+        config_(options.config_json ? QuantizationConfig::parse(*options.config_json, "config.json")
+                                    : QuantizationConfig::read(checkpoint.directory())),
         claimed_(checkpoint.tensors().size(), false) {
     for (const Segmentation& segmentation : options.segmentations) {
       if (segmentation.rows < 1) {

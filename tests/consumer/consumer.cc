@@ -1,5 +1,5 @@
-// README's example as a program of its own: consumer FILE WEIGHT prints y for x = ones. Every part of
-// the library that needs another one (tokenizer, chat templates) is linked as well.
+// README's example as a program of its own: consumer FILE WEIGHT prints y for x = ones. Every part
+// of the library that needs another one (tokenizer, chat templates) is linked as well.
 #include <cstdio>
 #include <vector>
 
