@@ -149,8 +149,9 @@ void print_remarks(const VerifyReport& report) {
 
 std::string difference_string(const BitDifference& d) {
   const int width = bits_of(d.type);
-  return fmt::format("{}: y row {}, column {} is {}, the reference has {}", shown(d.tensor), d.row,
-                     d.column, hex(d.found, width), hex(d.expected, width));
+  const std::string group = d.group ? fmt::format("[{}]", *d.group) : "";
+  return fmt::format("{}{}: y row {}, column {} is {}, the reference has {}", shown(d.tensor),
+                     group, d.row, d.column, hex(d.found, width), hex(d.expected, width));
 }
 
 void print_comparison(const BitCheck& bits, const VerifyOptions& options) {
@@ -232,17 +233,19 @@ nlohmann::json to_json(const Finding& finding) {
 }
 
 nlohmann::json to_json(const BitDifference& d) {
-  return {{"tensor", d.tensor},
-          {"row", d.row},
-          {"column", d.column},
-          {"expected", hex(d.expected, bits_of(d.type))},
-          {"found", hex(d.found, bits_of(d.type))},
-          {"activations", activations_name(d.activations)},
-          {"isa", isa_name(d.isa)},
-          {"threads", d.threads},
-          {"m", d.m},
-          {"weight_rows", {d.first, d.last}},
-          {"k_blocks", d.k}};
+  nlohmann::json json = {{"tensor", d.tensor},
+                         {"row", d.row},
+                         {"column", d.column},
+                         {"expected", hex(d.expected, bits_of(d.type))},
+                         {"found", hex(d.found, bits_of(d.type))},
+                         {"activations", activations_name(d.activations)},
+                         {"isa", isa_name(d.isa)},
+                         {"threads", d.threads},
+                         {"m", d.m},
+                         {"weight_rows", {d.first, d.last}},
+                         {"k_blocks", d.k}};
+  if (d.group) json["group"] = *d.group;
+  return json;
 }
 
 nlohmann::json to_json(const BitCheck& bits, const VerifyOptions& options) {

@@ -293,6 +293,37 @@ TEST(verify_bits_test, a_fault_of_one_instruction_set_names_it) {
   }
 }
 
+TEST(verify_bits_test, a_fault_of_one_matrix_of_a_stack_names_it) {
+  constexpr std::int64_t kN = 40;
+  constexpr std::int64_t kK = 96;
+  Opened opened;
+  Random random(4);
+  std::vector<std::uint8_t> codes = random.bytes(3 * kN * kK);
+  for (std::uint8_t& code : codes) code &= 0xBF;
+  SafetensorsBuilder()
+      .add("w.weight", DType::kF8E4m3, {3, kN, kK}, codes)
+      .add("w.weight_scale", DType::kU8, {3, kN, kK / 32},
+           std::vector<std::uint8_t>(3 * kN * kK / 32, 127))
+      .write(opened.dir.path() / "model.safetensors");
+  opened.open();
+  const auto* base = static_cast<const std::uint8_t*>(opened.map.weights()[0].view.codes);
+  const BitCheck good = check(opened.map, plain);
+  EXPECT_EQ(good.rows, 3 * kN);
+  EXPECT_EQ(good.rows_compared, 3 * kN);
+  EXPECT_EQ(good.differences, 0);
+  for (const std::int64_t group : {0, 1, 2}) {
+    const BitCheck result =
+        check(opened.map, [&](const Context& c, const MatrixView& x, const Weight& w,
+                              const MutableMatrixView& y, Activations a) {
+          plain(c, x, w, y, a);
+          const auto* first = static_cast<const std::uint8_t*>(w.view().codes);
+          if ((first - base) / (kN * kK) == group) change_element(y, 0, 0, flip_last_bit);
+        });
+    ASSERT_TRUE(result.first) << group;
+    EXPECT_EQ(result.first->group, group);
+  }
+}
+
 TEST(verify_bits_test, rows_in_the_wrong_place_and_outputs_left_out_are_found) {
   Opened opened;
   write_mxfp8(opened, 100, 320);

@@ -27,14 +27,16 @@ enum class FindingKind : std::uint8_t {
   kNotFinite,    ///< NaN or infinity in f64, f32, bf16 or f16 numbers that are no scales
   kZeroScale,    ///< e8m0 byte 0 (which means 2^-127), or a scale of 0.0
   kZeroBlock,    ///< a block of codes, sharing one scale, that are all +-0
-  kScalesDiffer  ///< scales per row: 32 rows, from a multiple of 32, whose scales differ in a
-                 ///< column
+  kScalesDiffer  ///< scales per row: 32 rows of a matrix, from a multiple of 32, whose scales
+                 ///< differ in a column
 };
 constexpr std::size_t kNumFindingKinds = 7;
 
 DEEPINFER_API bool is_error(FindingKind kind) noexcept;
 
-/// One place: an index into the tensor, or for kZeroBlock into the grid of its blocks.
+/// One place: an index into the tensor, or for kZeroBlock, and for scales of which an element of
+/// the tensor holds several, into the grid of blocks: [row, column], in a stack [group, row,
+/// column].
 struct FindingPlace {
   std::vector<std::int64_t> index;
   std::uint64_t bits = 0;  ///< of the element; 0 for kZeroBlock
@@ -51,18 +53,19 @@ struct Finding {
 
 /// Outputs of linear() that do not have the reference's bits, and how to get them again.
 struct BitDifference {
-  std::string tensor;           ///< the codes of the weight
-  std::int64_t row = 0;         ///< of y: which of the m rows of x
-  std::int64_t column = 0;      ///< of y, which is a row of the weight
-  std::uint32_t expected = 0;   ///< bits of the reference
-  std::uint32_t found = 0;      ///< bits of the kernel
-  FloatType type{};             ///< of y
-  Activations activations{};    ///< how x was used
-  Isa isa{};                    ///< of the kernel
-  int threads = 0;              ///< of the call
-  std::int64_t m = 0;           ///< rows of x in the call
-  std::int64_t first = 0;       ///< rows [first, last) of the weight were in the call
-  std::int64_t last = 0;        ///< see `first`
+  std::string tensor;                 ///< the codes of the weight
+  std::optional<std::int64_t> group;  ///< which matrix of a stack; nothing if it is none
+  std::int64_t row = 0;               ///< of y: which of the m rows of x
+  std::int64_t column = 0;            ///< of y, which is a row of the weight
+  std::uint32_t expected = 0;         ///< bits of the reference
+  std::uint32_t found = 0;            ///< bits of the kernel
+  FloatType type{};                   ///< of y
+  Activations activations{};          ///< how x was used
+  Isa isa{};                          ///< of the kernel
+  int threads = 0;                    ///< of the call
+  std::int64_t m = 0;                 ///< rows of x in the call
+  std::int64_t first = 0;             ///< rows [first, last) of the matrix were in the call
+  std::int64_t last = 0;              ///< see `first`
   std::vector<std::int64_t> k;  ///< 32-blocks of k (first is 0) that show it with all others zero
 };
 

@@ -59,12 +59,15 @@ std::vector<RowSample> row_samples(const WeightMap& map, std::uint64_t seed) {
   std::vector<std::vector<RowSample>> of_weight;
   std::size_t rounds = 0;
   for (const std::size_t weight : order) {
-    const WeightView& view = map.weights()[weight].view;
+    const MappedWeight& mapped = map.weights()[weight];
+    const WeightView& view = mapped.view;
     const std::int64_t unit = slice_unit(view);
     const std::int64_t rows = unit * std::max<std::int64_t>(2, (kSampleRows + unit - 1) / unit);
     std::vector<RowSample> samples;
-    for (std::int64_t first = 0; first < view.n && view.k > 0; first += rows) {
-      samples.push_back({weight, first, std::min(view.n, first + rows), false});
+    for (std::int64_t group = 0; group < mapped.groups && view.k > 0; ++group) {
+      for (std::int64_t first = 0; first < view.n; first += rows) {
+        samples.push_back({weight, group, first, std::min(view.n, first + rows), false});
+      }
     }
     shuffle(samples, random);
     if (!samples.empty()) samples.front().is_first = true;

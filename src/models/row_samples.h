@@ -9,13 +9,19 @@
 
 namespace deepinfer::models {
 
-/// Rows [first, last) of a weight that are compared together.
+/// Rows [first, last) of a matrix of a weight that are compared together.
 struct RowSample {
   std::size_t weight;  ///< index in the map
+  std::int64_t group;  ///< of its stack
   std::int64_t first;  ///< at the edge of a scale block
   std::int64_t last;
   bool is_first;  ///< the first of its weight in the order
 };
+
+/// Rows of all matrices of a weight; none where there is nothing to multiply.
+inline std::int64_t rows_of(const MappedWeight& weight) noexcept {
+  return weight.view.k > 0 ? weight.groups * weight.view.n : 0;
+}
 
 /// Slices of a weight begin at multiples of this: a WeightView begins with a whole block.
 std::int64_t slice_unit(const WeightView& view) noexcept;
@@ -23,8 +29,8 @@ std::int64_t slice_unit(const WeightView& view) noexcept;
 /// Rows [first, last) of a weight, `first` a multiple of slice_unit(), as a weight of its own.
 WeightView slice_of(const WeightView& view, std::int64_t first, std::int64_t last) noexcept;
 
-/// All rows of all weights. One sample of every weight comes first, then a second one of each, and
-/// so on; the weights and the samples of each are shuffled.
+/// All rows of all weights, of every matrix of a stack. One sample of every weight comes first,
+/// then a second one of each, and so on; the weights and the samples of each are shuffled.
 std::vector<RowSample> row_samples(const WeightMap& map, std::uint64_t seed);
 
 }  // namespace deepinfer::models

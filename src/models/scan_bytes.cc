@@ -52,8 +52,15 @@ void find_at_least(const std::byte* data, std::int64_t begin, std::int64_t end, 
   });
 }
 
+/// How rows of a grid of bytes end in padding.
+struct Padding {
+  std::int64_t columns = 1;
+  std::int64_t stride = 1;
+  bool has(std::int64_t number) const { return number % stride >= columns; }
+};
+
 void find_byte(const std::byte* data, std::int64_t begin, std::int64_t end, std::uint8_t wanted,
-               Tally& tally) {
+               Tally& tally, Padding padding = {}) {
   for_strips<std::uint8_t>(data, begin, end, [&](auto strip, std::int64_t number) {
     std::uint8_t nearest = 0xFF;  // 0 where one is equal
     for (const std::uint8_t byte : strip) {
@@ -61,7 +68,7 @@ void find_byte(const std::byte* data, std::int64_t begin, std::int64_t end, std:
     }
     if (nearest != 0) return;
     for (const std::uint8_t byte : strip) {
-      if (byte == wanted) tally.add(number, byte);
+      if (byte == wanted && !padding.has(number)) tally.add(number, byte);
       ++number;
     }
   });
@@ -120,10 +127,12 @@ void find_bad_numbers(const std::byte* data, std::int64_t begin, std::int64_t en
 void find_bad_scales(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
                      Tallies& tallies) {
   const std::byte* data = scanned.tensor->view.data;
-  switch (scanned.weight->scale_type) {
+  const WeightView& v = scanned.weight->view;
+  const Padding padding = {v.scale_columns, v.scale_stride};
+  switch (v.scale_type) {
     case ScaleType::kE8m0:
-      find_byte(data, begin, end, formats::kE8m0Nan, of(tallies, FindingKind::kNanScale));
-      return find_byte(data, begin, end, 0, of(tallies, FindingKind::kZeroScale));
+      find_byte(data, begin, end, formats::kE8m0Nan, of(tallies, FindingKind::kNanScale), padding);
+      return find_byte(data, begin, end, 0, of(tallies, FindingKind::kZeroScale), padding);
     case ScaleType::kF32:
       return find_bad_numbers<std::uint32_t>(data, begin, end, 0x7F800000U, tallies);
     case ScaleType::kBf16:
@@ -135,12 +144,12 @@ void find_bad_scales(const ScannedTensor& scanned, std::int64_t begin, std::int6
   }
 }
 
-/// Scales per row: columns of 32 rows in which they are not all equal.
+/// Scales per row, all of one matrix: columns of 32 rows in which they are not all equal.
 void find_differing_rows(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
                          Tally& tally) {
-  const std::int64_t columns = scanned.weight->scale_columns;
-  const std::int64_t scale_bytes = dtype_bits(scanned.tensor->view.dtype) / 8;
-  const std::int64_t row_bytes = columns * scale_bytes;
+  const std::int64_t columns = scanned.weight->view.scale_columns;
+  const std::int64_t scale_bytes = scanned.scale_size();
+  const std::int64_t row_bytes = scanned.weight->view.scale_stride * scale_bytes;
   const std::byte* data = scanned.tensor->view.data;
   std::vector<std::byte> differs(static_cast<std::size_t>(row_bytes));
   for (std::int64_t group = begin; group < end; group += kScaleRows * row_bytes) {
@@ -167,6 +176,17 @@ void find_differing_rows(const ScannedTensor& scanned, std::int64_t begin, std::
   }
 }
 
+/// Calls look(begin, end) for the part of each matrix of a stack that lies in [begin, end).
+template <class Look>
+void for_matrices(std::int64_t begin, std::int64_t end, std::int64_t matrix_bytes,
+                  const Look& look) {
+  while (begin < end) {
+    const std::int64_t stop = std::min(end, (begin / matrix_bytes + 1) * matrix_bytes);
+    look(begin, stop);
+    begin = stop;
+  }
+}
+
 /// Whether some code of these bytes is not +-0; `mask` leaves the sign bits out.
 bool any_value(const std::byte* data, std::int64_t bytes, std::uint64_t mask) {
   constexpr std::int64_t kWord = 8;
@@ -178,23 +198,25 @@ bool any_value(const std::byte* data, std::int64_t bytes, std::uint64_t mask) {
   return false;
 }
 
-/// Blocks of codes that are all +-0. The first word settles nearly every block.
+/// Blocks of codes, all of one matrix, that are all +-0. The first word settles nearly every block.
 void find_zero_blocks(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
                       Tally& tally) {
-  const WeightView& v = *scanned.weight;
+  const WeightView& v = scanned.weight->view;
   const bool fp4 = v.element == Element::kE2m1;
   const std::uint64_t mask = fp4 ? 0x7777777777777777U : 0x7F7F7F7F7F7F7F7FU;
   const std::int64_t row_bytes = code_row_bytes(v.element, v.k);
   const std::int64_t block_bytes = code_row_bytes(v.element, std::min(v.block_k, v.k));
-  const std::int64_t last_row = end / row_bytes;
+  const std::int64_t group = begin / scanned.weight->group_code_bytes;
+  const std::byte* matrix = scanned.tensor->view.data + group * scanned.weight->group_code_bytes;
+  const std::int64_t last_row = end / row_bytes - group * v.n;
   std::vector<char> settled(static_cast<std::size_t>(v.scale_columns));
-  for (std::int64_t row = begin / row_bytes; row < last_row;) {
-    const std::int64_t grid_row = row / v.block_n;
+  for (std::int64_t row = begin / row_bytes - group * v.n; row < last_row;) {
+    const std::int64_t grid_row = group * v.scale_rows + row / v.block_n;
     const std::int64_t stop = row + std::min(last_row - row, v.block_n);
     std::fill(settled.begin(), settled.end(), 0);
     std::int64_t open = v.scale_columns;
     for (; row < stop && open > 0; ++row) {
-      const std::byte* codes = scanned.tensor->view.data + row * row_bytes;
+      const std::byte* codes = matrix + row * row_bytes;
       for (std::int64_t column = 0; column < v.scale_columns; ++column) {
         char& is_settled = settled[static_cast<std::size_t>(column)];
         const std::int64_t at = column * block_bytes;
@@ -225,33 +247,49 @@ void Tally::add(const Tally& later) {
 }
 
 bool ScannedTensor::has_scale_per_row() const noexcept {
-  return weight->block_n == 1 && weight->block_k == 32;
+  return weight->view.block_n == 1 && weight->view.block_k == 32;
+}
+
+std::int64_t ScannedTensor::scale_size() const noexcept {
+  return scale_bytes(weight->view.scale_type);
+}
+
+std::int64_t ScannedTensor::group_bytes() const noexcept {
+  if (role == Role::kOther) return static_cast<std::int64_t>(tensor->view.size_bytes);
+  return role == Role::kCodes ? weight->group_code_bytes : weight->group_scale_bytes;
 }
 
 std::int64_t ScannedTensor::unit_bytes() const noexcept {
-  if (role == Role::kOther || weight->scale_type == ScaleType::kNone) return kStripBytes;
-  if (role == Role::kCodes) {
-    const std::int64_t rows = std::min(weight->block_n, weight->n);
-    return std::max<std::int64_t>(1, rows * code_row_bytes(weight->element, weight->k));
-  }
-  if (!has_scale_per_row()) return kStripBytes;
-  const std::int64_t scale_bytes = dtype_bits(tensor->view.dtype) / 8;
-  return std::max<std::int64_t>(1, kScaleRows * weight->scale_columns * scale_bytes);
+  if (role == Role::kOther || weight->scales == nullptr) return kStripBytes;
+  const WeightView& v = weight->view;
+  if (role == Role::kCodes) return std::min(v.block_n, v.n) * code_row_bytes(v.element, v.k);
+  return has_scale_per_row() ? kScaleRows * v.scale_stride * scale_size() : kStripBytes;
+}
+
+std::int64_t ScannedTensor::end_of_stretch(std::int64_t begin, std::int64_t bytes) const noexcept {
+  const auto size = static_cast<std::int64_t>(tensor->view.size_bytes);
+  const std::int64_t group = group_bytes();
+  if (group <= bytes) return std::min(size, begin + bytes / group * group);
+  const std::int64_t unit = unit_bytes();
+  const std::int64_t step = unit * std::max<std::int64_t>(1, bytes / unit);
+  return std::min(begin + step, (begin / group + 1) * group);
 }
 
 void scan_bytes(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
                 Tallies& tallies) {
-  if (scanned.role != Role::kScales) {
-    find_not_finite(scanned.tensor->view, begin, end, tallies);
-    if (scanned.role == Role::kCodes && scanned.weight->scale_type != ScaleType::kNone) {
-      find_zero_blocks(scanned, begin, end, of(tallies, FindingKind::kZeroBlock));
-    }
-    return;
+  if (scanned.role == Role::kScales) {
+    find_bad_scales(scanned, begin, end, tallies);
+    if (!scanned.has_scale_per_row()) return;
+    Tally& tally = of(tallies, FindingKind::kScalesDiffer);
+    return for_matrices(begin, end, scanned.weight->group_scale_bytes, [&](auto first, auto last) {
+      find_differing_rows(scanned, first, last, tally);
+    });
   }
-  find_bad_scales(scanned, begin, end, tallies);
-  if (scanned.has_scale_per_row()) {
-    find_differing_rows(scanned, begin, end, of(tallies, FindingKind::kScalesDiffer));
-  }
+  find_not_finite(scanned.tensor->view, begin, end, tallies);
+  if (scanned.role != Role::kCodes || scanned.weight->scales == nullptr) return;
+  for_matrices(begin, end, scanned.weight->group_code_bytes, [&](auto first, auto last) {
+    find_zero_blocks(scanned, first, last, of(tallies, FindingKind::kZeroBlock));
+  });
 }
 
 }  // namespace deepinfer::models

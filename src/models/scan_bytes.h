@@ -7,11 +7,13 @@
 
 #include "deepinfer/checkpoint.h"
 #include "deepinfer/verify.h"
-#include "deepinfer/weight.h"
+#include "deepinfer/weight_map.h"
 
 namespace deepinfer::models {
 
-/// An element, by its number in the tensor (kZeroBlock: in the grid of blocks).
+/// An element, by its number in the tensor; a scale by its number in the stored grid, which may
+/// have padding; a block (kZeroBlock) by its number in the grid. Matrices of a stack follow each
+/// other.
 struct ElementPlace {
   std::int64_t number;
   std::uint64_t bits;
@@ -40,15 +42,23 @@ struct ScannedTensor {
 
   const Tensor* tensor = nullptr;
   Role role = Role::kOther;
-  const WeightView* weight = nullptr;  ///< of codes and scales
+  const MappedWeight* weight = nullptr;  ///< of codes and scales
 
-  /// Stretches begin at multiples of this: blocks of codes, and the rows of scales that are
-  /// compared with each other, stay whole.
-  std::int64_t unit_bytes() const noexcept;
+  /// Where a stretch that begins at `begin`, the end of another one or 0, may end: after about
+  /// `bytes` of them, and so that blocks of codes and the rows of scales that are compared with
+  /// each other stay whole.
+  std::int64_t end_of_stretch(std::int64_t begin, std::int64_t bytes) const noexcept;
 
   /// Whether the scales are those of single rows, 32 k-values each, which other engines may want to
   /// share among 32 rows.
   bool has_scale_per_row() const noexcept;
+
+  /// Bytes of one scale; the tensor's elements may hold several.
+  std::int64_t scale_size() const noexcept;
+
+ private:
+  std::int64_t group_bytes() const noexcept;
+  std::int64_t unit_bytes() const noexcept;
 };
 
 /// Bytes [begin, end) of a tensor.

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "models/row_samples.h"
 #include "models/verify_bits.h"
 #include "models/verify_bytes.h"
 
@@ -28,7 +29,7 @@ FormatLines format_lines(const Checkpoint& checkpoint, const WeightMap& map,
     FormatCheck& line = lines.weights[weight.format];
     line.format = weight.format;
     ++line.tensors;
-    line.rows += weight.view.k > 0 ? weight.view.n : 0;
+    line.rows += models::rows_of(weight);
     line.rows_compared += rows_compared[i];
     for (const Tensor* tensor : {weight.codes, weight.scales}) {
       if (tensor == nullptr) continue;

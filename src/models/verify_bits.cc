@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <set>
 
 #include "deepinfer/error.h"
 #include "models/compare_bits.h"
@@ -106,7 +105,7 @@ class BitVerifier {
   BitCheck run(std::vector<std::int64_t>& rows_compared) {
     rows_compared.assign(map_.weights().size(), 0);
     for (const MappedWeight& weight : map_.weights()) {
-      if (weight.view.k > 0) check_.rows += weight.view.n;
+      check_.rows += rows_of(weight);
     }
     const Clock::time_point begin = Clock::now();
     std::int64_t done = 0;
@@ -129,13 +128,11 @@ class BitVerifier {
   }
 
  private:
-  /// False where the weight cannot be prepared.
+  /// False where the matrix cannot be prepared.
   bool compare(const RowSample& sample) {
-    const MappedWeight& weight = map_.weights()[sample.weight];
-    if (sample.is_first && !is_usable(weight)) unusable_.insert(sample.weight);
-    if (unusable_.count(sample.weight) != 0) return false;
-    const WeightView view = slice_of(weight.view, sample.first, sample.last);
-    const Weight prepared = Weight::prepare(view, weight.name);
+    if (!is_usable(sample)) return false;
+    const WeightView view = slice_of(matrix_of(sample), sample.first, sample.last);
+    const Weight prepared = Weight::prepare(view, "sample");
     for (const Mode& mode : kModes) {
       const Rows& x = x_of(view.k, mode.activations);
       expected_.resize(static_cast<std::size_t>(kRows * view.n * bytes_of(mode.y)));
@@ -152,13 +149,19 @@ class BitVerifier {
     return true;
   }
 
-  static bool is_usable(const MappedWeight& weight) {
+  WeightView matrix_of(const RowSample& sample) const {
+    return group_view(map_.weights()[sample.weight], sample.group);
+  }
+
+  bool is_usable(const RowSample& sample) {
+    const auto [place, is_new] = usable_.try_emplace({sample.weight, sample.group}, true);
+    if (!is_new) return place->second;
     try {
-      Weight::prepare(weight.view, weight.name);
-      return true;
+      Weight::prepare(matrix_of(sample), "sample");
     } catch (const Error&) {  // NaN, infinite or negative scales: a finding of the first half
-      return false;
+      place->second = false;
     }
+    return place->second;
   }
 
   const Rows& x_of(std::int64_t k, Activations activations) {
@@ -217,7 +220,7 @@ class BitVerifier {
   }
 
   void try_out(const RowSample& sample, const Trial& trial) {
-    const WeightView& view = map_.weights()[sample.weight].view;
+    const WeightView view = matrix_of(sample);
     gather(trial, view.k, -1, batch_);
     for (const Slice& slice : trial.slices) {
       const Slice at = {sample.first + slice.first, sample.first + slice.last};
@@ -226,16 +229,16 @@ class BitVerifier {
     }
   }
 
-  /// One row against the whole weight with all threads, as a model does it.
+  /// One row against the whole matrix with all threads, as a model does it.
   void try_whole(const RowSample& sample, const Mode& mode) {
-    const WeightView& view = map_.weights()[sample.weight].view;
+    const WeightView view = matrix_of(sample);
     const Trial trial = {fast_[check_.threads.size() - 1].get(), mode, batch(1), {}};
     gather(trial, view.k, -1, batch_);
     compute(trial, view, batch_, found_);
     judge(sample, trial, {0, view.n}, {sample.first, sample.last});
   }
 
-  /// Compares columns `seen` of y, computed for rows `computed` of the weight, with the reference
+  /// Compares columns `seen` of y, computed for rows `computed` of the matrix, with the reference
   /// of the sample.
   void judge(const RowSample& sample, const Trial& trial, Slice computed, Slice seen) {
     const std::int64_t size = bytes_of(trial.mode.y);
@@ -265,7 +268,9 @@ class BitVerifier {
   BitDifference describe(const RowSample& sample, const Trial& trial, Slice computed,
                          const Mismatch& mismatch) {
     BitDifference out;
-    out.tensor = map_.weights()[sample.weight].codes->name;
+    const MappedWeight& weight = map_.weights()[sample.weight];
+    out.tensor = weight.codes->name;
+    if (weight.stacked) out.group = sample.group;
     out.row = mismatch.row;
     out.column = mismatch.column;
     out.expected = mismatch.expected;
@@ -277,7 +282,7 @@ class BitVerifier {
     out.m = static_cast<std::int64_t>(trial.rows.size());
     out.first = computed.first;
     out.last = computed.last;
-    out.k = differing_blocks(map_.weights()[sample.weight].view, trial, computed, mismatch);
+    out.k = differing_blocks(matrix_of(sample), trial, computed, mismatch);
     return out;
   }
 
@@ -321,10 +326,10 @@ class BitVerifier {
   std::map<std::pair<std::int64_t, Activations>, Rows> x_;
   std::size_t num_batches_ = 0;
   std::size_t num_scalar_ = 0;
-  Rows batch_;                       // x of a call [m, k]
-  std::vector<std::byte> expected_;  // [kRows, n] of the sample
-  std::vector<std::byte> found_;     // y of a call
-  std::set<std::size_t> unusable_;   // indices of weights
+  Rows batch_;                                                   // x of a call [m, k]
+  std::vector<std::byte> expected_;                              // [kRows, n] of the sample
+  std::vector<std::byte> found_;                                 // y of a call
+  std::map<std::pair<std::size_t, std::int64_t>, bool> usable_;  // by weight and group
   BitCheck check_;
 };
 

@@ -27,9 +27,9 @@ struct Piece {
 std::vector<ScannedTensor> scanned_tensors(const Checkpoint& checkpoint, const WeightMap& map) {
   std::map<const Tensor*, ScannedTensor> known;
   for (const MappedWeight& weight : map.weights()) {
-    known[weight.codes] = {weight.codes, Role::kCodes, &weight.view};
+    known[weight.codes] = {weight.codes, Role::kCodes, &weight};
     if (weight.scales == nullptr) continue;
-    known[weight.scales] = {weight.scales, Role::kScales, &weight.view};
+    known[weight.scales] = {weight.scales, Role::kScales, &weight};
   }
   std::vector<ScannedTensor> out;
   for (const Tensor& tensor : checkpoint.tensors()) {
@@ -50,9 +50,18 @@ std::vector<std::int64_t> index_of(std::int64_t number, const std::vector<std::i
 
 FindingPlace place_of(const ScannedTensor& scanned, FindingKind kind, const ElementPlace& place) {
   const TensorView& view = scanned.tensor->view;
+  const auto index_in_grid = [&](std::int64_t columns) {
+    const MappedWeight& w = *scanned.weight;
+    std::vector<std::int64_t> shape = {w.groups, w.view.scale_rows, columns};
+    if (!w.stacked) shape.erase(shape.begin());
+    return index_of(place.number, shape);
+  };
   if (kind == FindingKind::kZeroBlock) {
-    const WeightView& w = *scanned.weight;
-    return {index_of(place.number, {w.scale_rows, w.scale_columns}), 0, 0};
+    return {index_in_grid(scanned.weight->view.scale_columns), 0, 0};
+  }
+  constexpr int kByte = 8;
+  if (scanned.role == Role::kScales && view.dtype == DType::kI32) {  // of four bytes
+    return {index_in_grid(scanned.weight->view.scale_stride), place.bits, kByte};
   }
   const bool complex = view.dtype == DType::kC64;  // scanned as pairs of f32
   return {index_of(complex ? place.number / 2 : place.number, view.shape), place.bits,
@@ -68,11 +77,11 @@ class Scanner {
 
   void add(const ScannedTensor& scanned) {
     const auto size = static_cast<std::int64_t>(scanned.tensor->view.size_bytes);
-    const std::int64_t unit = scanned.unit_bytes();
-    const std::int64_t step = unit * std::max<std::int64_t>(1, kPieceBytes / unit);
-    for (std::int64_t begin = 0; begin < size; begin += step) {
-      pieces_.push_back({&scanned, begin, std::min(size, begin + step)});
-      waiting_ += pieces_.back().end - begin;
+    for (std::int64_t begin = 0; begin < size;) {
+      const std::int64_t end = scanned.end_of_stretch(begin, kPieceBytes);
+      pieces_.push_back({&scanned, begin, end});
+      waiting_ += end - begin;
+      begin = end;
       if (waiting_ >= kRegionBytes) run();
     }
   }
