@@ -182,6 +182,11 @@ void print_comparison(const BitCheck& bits, const VerifyOptions& options) {
   fmt::print("  the largest relative error of all is {:.3g}\n", bits.largest_error);
 }
 
+std::string cannot_run_string(const VerifyReport& report) {
+  const std::size_t count = report.cannot_run.size();
+  return fmt::format("{} weight{} cannot run", count, count == 1 ? "" : "s");
+}
+
 std::string verdict(const VerifyReport& report) {
   for (const Finding& finding : report.findings) {
     if (!is_error(finding.kind)) continue;
@@ -194,9 +199,10 @@ std::string verdict(const VerifyReport& report) {
   }
   if (report.bits.first) return "FAILED: " + difference_string(*report.bits.first);
   const BitCheck& bits = report.bits;
-  return fmt::format("ok: every byte is valid; {:.1f} % of the rows compared, {}",
+  return fmt::format("ok: every byte is valid; {:.1f} % of the rows compared, {}{}",
                      percent(bits.rows_compared, bits.rows),
-                     bits.rows_compared == 0 ? "so no bit is proved" : "every bit equal");
+                     bits.rows_compared == 0 ? "so no bit is proved" : "every bit equal",
+                     report.cannot_run.empty() ? "" : "; " + cannot_run_string(report));
 }
 
 void print(const VerifyReport& report, const VerifyOptions& options) {
@@ -205,6 +211,11 @@ void print(const VerifyReport& report, const VerifyOptions& options) {
   print_errors(report);
   print_remarks(report);
   print_comparison(report.bits, options);
+  if (!report.cannot_run.empty()) {
+    const MapProblem& first = report.cannot_run.front();
+    fmt::print("not compared: {}, the first: {}: {}\n", cannot_run_string(report),
+               shown(first.tensor), first.reason);
+  }
   fmt::print("{}\n", verdict(report));
 }
 
@@ -230,6 +241,14 @@ nlohmann::json to_json(const Finding& finding) {
           {"tensor", finding.tensor},
           {"count", finding.count},
           {"first", first}};
+}
+
+nlohmann::json to_json(const std::vector<MapProblem>& problems) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const auto& [tensor, reason] : problems) {
+    json.push_back({{"tensor", tensor}, {"reason", reason}});
+  }
+  return json;
 }
 
 nlohmann::json to_json(const BitDifference& d) {
@@ -280,13 +299,11 @@ void print_json(const VerifyReport& report, const VerifyOptions& options) {
                          {"verdict", verdict(report)},
                          {"formats", nlohmann::json::array()},
                          {"findings", nlohmann::json::array()},
-                         {"problems", nlohmann::json::array()},
+                         {"problems", to_json(report.problems)},
+                         {"cannot_run", to_json(report.cannot_run)},
                          {"comparison", to_json(report.bits, options)}};
   for (const FormatCheck& format : report.formats) json["formats"].push_back(to_json(format));
   for (const Finding& finding : report.findings) json["findings"].push_back(to_json(finding));
-  for (const MapProblem& problem : report.problems) {
-    json["problems"].push_back({{"tensor", problem.tensor}, {"reason", problem.reason}});
-  }
   constexpr auto kReplace = nlohmann::json::error_handler_t::replace;  // names are any bytes
   fmt::print("{}\n", json.dump(2, ' ', false, kReplace));
 }

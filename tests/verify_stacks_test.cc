@@ -1,5 +1,5 @@
-// verify() of stacks and of grids with padding: blocks end with their matrix, and every matrix is
-// read and compared.
+// verify() of stacks, of grids with padding and of NVFP4: blocks end with their matrix, every
+// matrix is read and compared, and what cannot run is said.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -193,6 +193,70 @@ TEST(verify_stacks_test, packed_scales_are_read_byte_by_byte_without_their_paddi
     EXPECT_EQ(finding.first[0].index, (Index{3, 4}));
     EXPECT_EQ(finding.first[0].bits, 255U);
     EXPECT_EQ(finding.first[0].width, 8);
+  }
+}
+
+// ---- NVFP4.
+
+/// [4, 32] of NVFP4 beside a bf16 weight [20, 40].
+VerifyReport check_nvfp4(const Bytes& scales, std::uint32_t tensor_scale) {
+  const TempDir dir;
+  testing::write_file(dir.path() / "config.json", std::string_view(R"({"quantization_config":
+      {"quant_method": "modelopt", "quant_algo": "NVFP4"}})"));
+  Bytes codes(std::size_t{4 * 16}, 0x11);
+  std::fill(codes.begin() + 24, codes.begin() + 32, std::uint8_t{0x80});  // row 1, block 1
+  SafetensorsBuilder()
+      .add("a.weight", DType::kU8, {4, 16}, codes)
+      .add("a.weight_scale", DType::kF8E4m3, {4, 2}, scales)
+      .add("a.weight_scale_2", DType::kF32, {}, std::vector<std::uint32_t>{tensor_scale})
+      .add("b.weight", DType::kBf16, {20, 40}, std::vector<std::uint16_t>(800, 0x3F80))
+      .write(dir.path() / "model.safetensors");
+  return check(dir.path());
+}
+
+constexpr std::uint32_t kOneF32 = 0x3F800000;
+
+TEST(verify_stacks_test, what_cannot_run_is_named_and_counts_as_not_compared) {
+  const VerifyReport report = check_nvfp4(Bytes(8, 0x7E), kOneF32);
+  EXPECT_TRUE(report.ok());
+  ASSERT_EQ(report.cannot_run.size(), 1U);
+  EXPECT_EQ(report.cannot_run[0].tensor, "a.weight");
+  EXPECT_NE(report.cannot_run[0].reason.find("NVFP4"), std::string::npos);
+  EXPECT_EQ(report.bits.rows, 24);
+  EXPECT_EQ(report.bits.rows_compared, 20);
+  ASSERT_EQ(report.formats.size(), 2U);  // the second scale is of the weight, not "other"
+  EXPECT_EQ(report.formats[1].format, "nvfp4");
+  EXPECT_EQ(report.formats[1].bytes, 4U * 16 + 8 + 4);
+  EXPECT_EQ(report.formats[1].rows_compared, 0);
+  ASSERT_EQ(report.findings.size(), 1U);
+  EXPECT_EQ(report.findings[0].kind, FindingKind::kZeroBlock);
+  EXPECT_EQ(report.findings[0].first[0].index, (Index{1, 1}));
+}
+
+TEST(verify_stacks_test, nvfp4_scales_are_e4m3_and_the_second_one_is_f32) {
+  Bytes scales(8, 0x38);
+  scales[1] = 0x7F;
+  scales[4] = 0xFF;
+  scales[5] = 0xB8;  // -1
+  scales[6] = 0;
+  const VerifyReport bytes = check_nvfp4(scales, kOneF32);
+  EXPECT_FALSE(bytes.ok());
+  const Finding* nan = find(bytes, FindingKind::kNanScale, "a.weight_scale");
+  ASSERT_NE(nan, nullptr);
+  EXPECT_EQ(nan->count, 2);
+  EXPECT_EQ(nan->first[0].index, (Index{0, 1}));
+  EXPECT_EQ(nan->first[1].index, (Index{2, 0}));
+  ASSERT_NE(find(bytes, FindingKind::kBadScale, "a.weight_scale"), nullptr);
+  EXPECT_EQ(find(bytes, FindingKind::kBadScale, "a.weight_scale")->count, 1);
+  ASSERT_NE(find(bytes, FindingKind::kZeroScale, "a.weight_scale"), nullptr);
+  const std::map<std::uint32_t, FindingKind> bad = {{0x7FC00000U, FindingKind::kNanScale},
+                                                    {0x7F800000U, FindingKind::kBadScale},
+                                                    {0xBF800000U, FindingKind::kBadScale}};
+  for (const auto& [bits, kind] : bad) {
+    const VerifyReport report = check_nvfp4(Bytes(8, 0x38), bits);
+    EXPECT_FALSE(report.ok());
+    ASSERT_NE(find(report, kind, "a.weight_scale_2"), nullptr) << bits;
+    EXPECT_EQ(find(report, kind, "a.weight_scale_2")->first[0].index, Index{});
   }
 }
 

@@ -22,8 +22,8 @@ namespace deepinfer {
 /// What bytes can show. The first four are errors, the others remarks: legal, but worth knowing.
 enum class FindingKind : std::uint8_t {
   kNanCode,      ///< an fp8 code that is NaN (or, in e5m2, infinite)
-  kNanScale,     ///< a scale that is NaN: e8m0 byte 255, or a NaN in f32, bf16 or f16
-  kBadScale,     ///< an f32, bf16 or f16 scale that is infinite or negative
+  kNanScale,     ///< a scale that is NaN: e8m0 byte 255, or a NaN in e4m3, f32, bf16 or f16
+  kBadScale,     ///< an e4m3, f32, bf16 or f16 scale that is infinite or negative
   kNotFinite,    ///< NaN or infinity in f64, f32, bf16 or f16 numbers that are no scales
   kZeroScale,    ///< e8m0 byte 0 (which means 2^-127), or a scale of 0.0
   kZeroBlock,    ///< a block of codes, sharing one scale, that are all +-0
@@ -97,6 +97,7 @@ struct DEEPINFER_API VerifyReport {
   std::vector<FormatCheck> formats;  ///< sorted by name, "other" last
   std::vector<Finding> findings;     ///< sorted by tensor, then kind
   std::vector<MapProblem> problems;  ///< tensors that cannot be used, e.g. scales of a wrong shape
+  std::vector<MapProblem> cannot_run;  ///< codes of weights that no kernel takes: not compared
   BitCheck bits;
 
   /// No error among the findings, no problem, no difference.

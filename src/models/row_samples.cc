@@ -60,6 +60,7 @@ std::vector<RowSample> row_samples(const WeightMap& map, std::uint64_t seed) {
   std::size_t rounds = 0;
   for (const std::size_t weight : order) {
     const MappedWeight& mapped = map.weights()[weight];
+    if (!mapped.cannot_run.empty()) continue;
     const WeightView& view = mapped.view;
     const std::int64_t unit = slice_unit(view);
     const std::int64_t rows = unit * std::max<std::int64_t>(2, (kSampleRows + unit - 1) / unit);

@@ -29,8 +29,9 @@ std::int64_t slice_unit(const WeightView& view) noexcept;
 /// Rows [first, last) of a weight, `first` a multiple of slice_unit(), as a weight of its own.
 WeightView slice_of(const WeightView& view, std::int64_t first, std::int64_t last) noexcept;
 
-/// All rows of all weights, of every matrix of a stack. One sample of every weight comes first,
-/// then a second one of each, and so on; the weights and the samples of each are shuffled.
+/// All rows of all weights that can run, of every matrix of a stack. One sample of every weight
+/// comes first, then a second one of each, and so on; the weights and the samples of each are
+/// shuffled.
 std::vector<RowSample> row_samples(const WeightMap& map, std::uint64_t seed);
 
 }  // namespace deepinfer::models

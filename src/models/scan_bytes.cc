@@ -104,19 +104,19 @@ void find_not_finite(const TensorView& v, std::int64_t begin, std::int64_t end, 
   }
 }
 
-/// Scales of a number type. `infinity` is that of the type, a positive number.
+/// Scales of a number type, by the bits of its `largest` finite number and of its least NaN.
 template <class T>
-void find_bad_numbers(const std::byte* data, std::int64_t begin, std::int64_t end, T infinity,
+void find_bad_numbers(const std::byte* data, std::int64_t begin, std::int64_t end, T largest, T nan,
                       Tallies& tallies) {
   constexpr T kMagnitude = static_cast<T>(~T{0}) >> 1;
   for_strips<T>(data, begin, end, [&](std::span<const T> strip, std::int64_t number) {
     for (const T bits : strip) {
       const T magnitude = bits & kMagnitude;
-      if (magnitude > infinity) {
+      if (magnitude >= nan) {
         of(tallies, FindingKind::kNanScale).add(number, bits);
       } else if (magnitude == 0) {
         of(tallies, FindingKind::kZeroScale).add(number, bits);
-      } else if (bits >= infinity) {  // infinite, or negative
+      } else if (bits > largest) {  // infinite, or negative
         of(tallies, FindingKind::kBadScale).add(number, bits);
       }
       ++number;
@@ -128,18 +128,21 @@ void find_bad_scales(const ScannedTensor& scanned, std::int64_t begin, std::int6
                      Tallies& tallies) {
   const std::byte* data = scanned.tensor->view.data;
   const WeightView& v = scanned.weight->view;
-  const Padding padding = {v.scale_columns, v.scale_stride};
-  switch (v.scale_type) {
-    case ScaleType::kE8m0:
-      find_byte(data, begin, end, formats::kE8m0Nan, of(tallies, FindingKind::kNanScale), padding);
-      return find_byte(data, begin, end, 0, of(tallies, FindingKind::kZeroScale), padding);
-    case ScaleType::kF32:
-      return find_bad_numbers<std::uint32_t>(data, begin, end, 0x7F800000U, tallies);
-    case ScaleType::kBf16:
-      return find_bad_numbers<std::uint16_t>(data, begin, end, 0x7F80U, tallies);
-    case ScaleType::kF16:
-      return find_bad_numbers<std::uint16_t>(data, begin, end, 0x7C00U, tallies);
-    case ScaleType::kNone:
+  if (scanned.role == Role::kScales && v.scale_type == ScaleType::kE8m0) {  // in any data type
+    const Padding padding = {v.scale_columns, v.scale_stride};
+    find_byte(data, begin, end, formats::kE8m0Nan, of(tallies, FindingKind::kNanScale), padding);
+    return find_byte(data, begin, end, 0, of(tallies, FindingKind::kZeroScale), padding);
+  }
+  switch (scanned.tensor->view.dtype) {
+    case DType::kF8E4m3:
+      return find_bad_numbers<std::uint8_t>(data, begin, end, 0x7E, 0x7F, tallies);
+    case DType::kF16:
+      return find_bad_numbers<std::uint16_t>(data, begin, end, 0x7BFF, 0x7C01, tallies);
+    case DType::kBf16:
+      return find_bad_numbers<std::uint16_t>(data, begin, end, 0x7F7F, 0x7F81, tallies);
+    case DType::kF32:
+      return find_bad_numbers<std::uint32_t>(data, begin, end, 0x7F7FFFFF, 0x7F800001, tallies);
+    default:  // no layout has others
       return;
   }
 }
@@ -246,8 +249,12 @@ void Tally::add(const Tally& later) {
   count += later.count;
 }
 
+bool ScannedTensor::has_blocks() const noexcept {
+  return role == Role::kCodes && weight->scales != nullptr;
+}
+
 bool ScannedTensor::has_scale_per_row() const noexcept {
-  return weight->view.block_n == 1 && weight->view.block_k == 32;
+  return role == Role::kScales && weight->view.block_n == 1 && weight->view.block_k == 32;
 }
 
 std::int64_t ScannedTensor::scale_size() const noexcept {
@@ -255,15 +262,17 @@ std::int64_t ScannedTensor::scale_size() const noexcept {
 }
 
 std::int64_t ScannedTensor::group_bytes() const noexcept {
-  if (role == Role::kOther) return static_cast<std::int64_t>(tensor->view.size_bytes);
-  return role == Role::kCodes ? weight->group_code_bytes : weight->group_scale_bytes;
+  if (role == Role::kCodes) return weight->group_code_bytes;
+  if (role == Role::kScales) return weight->group_scale_bytes;
+  return static_cast<std::int64_t>(tensor->view.size_bytes);
 }
 
 std::int64_t ScannedTensor::unit_bytes() const noexcept {
-  if (role == Role::kOther || weight->scales == nullptr) return kStripBytes;
-  const WeightView& v = weight->view;
-  if (role == Role::kCodes) return std::min(v.block_n, v.n) * code_row_bytes(v.element, v.k);
-  return has_scale_per_row() ? kScaleRows * v.scale_stride * scale_size() : kStripBytes;
+  if (has_blocks()) {
+    const WeightView& v = weight->view;
+    return std::min(v.block_n, v.n) * code_row_bytes(v.element, v.k);
+  }
+  return has_scale_per_row() ? kScaleRows * weight->view.scale_stride * scale_size() : kStripBytes;
 }
 
 std::int64_t ScannedTensor::end_of_stretch(std::int64_t begin, std::int64_t bytes) const noexcept {
@@ -277,19 +286,21 @@ std::int64_t ScannedTensor::end_of_stretch(std::int64_t begin, std::int64_t byte
 
 void scan_bytes(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
                 Tallies& tallies) {
-  if (scanned.role == Role::kScales) {
+  if (scanned.role == Role::kScales || scanned.role == Role::kTensorScale) {
     find_bad_scales(scanned, begin, end, tallies);
-    if (!scanned.has_scale_per_row()) return;
-    Tally& tally = of(tallies, FindingKind::kScalesDiffer);
-    return for_matrices(begin, end, scanned.weight->group_scale_bytes, [&](auto first, auto last) {
-      find_differing_rows(scanned, first, last, tally);
+  } else {
+    find_not_finite(scanned.tensor->view, begin, end, tallies);
+  }
+  if (scanned.has_blocks()) {
+    for_matrices(begin, end, scanned.weight->group_code_bytes, [&](auto first, auto last) {
+      find_zero_blocks(scanned, first, last, of(tallies, FindingKind::kZeroBlock));
     });
   }
-  find_not_finite(scanned.tensor->view, begin, end, tallies);
-  if (scanned.role != Role::kCodes || scanned.weight->scales == nullptr) return;
-  for_matrices(begin, end, scanned.weight->group_code_bytes, [&](auto first, auto last) {
-    find_zero_blocks(scanned, first, last, of(tallies, FindingKind::kZeroBlock));
-  });
+  if (scanned.has_scale_per_row()) {
+    for_matrices(begin, end, scanned.weight->group_scale_bytes, [&](auto first, auto last) {
+      find_differing_rows(scanned, first, last, of(tallies, FindingKind::kScalesDiffer));
+    });
+  }
 }
 
 }  // namespace deepinfer::models

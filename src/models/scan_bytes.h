@@ -38,18 +38,21 @@ using Tallies = std::array<Tally, kNumFindingKinds>;
 
 /// A tensor and what its bytes are.
 struct ScannedTensor {
-  enum class Role : std::uint8_t { kCodes, kScales, kOther };
+  enum class Role : std::uint8_t { kCodes, kScales, kTensorScale, kOther };
 
   const Tensor* tensor = nullptr;
   Role role = Role::kOther;
-  const MappedWeight* weight = nullptr;  ///< of codes and scales
+  const MappedWeight* weight = nullptr;  ///< of all roles but kOther
 
   /// Where a stretch that begins at `begin`, the end of another one or 0, may end: after about
   /// `bytes` of them, and so that blocks of codes and the rows of scales that are compared with
   /// each other stay whole.
   std::int64_t end_of_stretch(std::int64_t begin, std::int64_t bytes) const noexcept;
 
-  /// Whether the scales are those of single rows, 32 k-values each, which other engines may want to
+  /// Whether these are codes in blocks that share a scale.
+  bool has_blocks() const noexcept;
+
+  /// Whether these are scales of single rows, 32 k-values each, which other engines may want to
   /// share among 32 rows.
   bool has_scale_per_row() const noexcept;
 

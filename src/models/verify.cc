@@ -31,7 +31,7 @@ FormatLines format_lines(const Checkpoint& checkpoint, const WeightMap& map,
     ++line.tensors;
     line.rows += models::rows_of(weight);
     line.rows_compared += rows_compared[i];
-    for (const Tensor* tensor : {weight.codes, weight.scales}) {
+    for (const Tensor* tensor : {weight.codes, weight.scales, weight.tensor_scale}) {
       if (tensor == nullptr) continue;
       line.bytes += tensor->view.size_bytes;
       lines.of_tensor[tensor->name] = &line;
@@ -66,6 +66,10 @@ VerifyReport verify(const Context& context, const std::filesystem::path& path,
   };
   VerifyReport report;
   report.problems = map.problems();
+  for (const MappedWeight& weight : map.weights()) {
+    if (weight.cannot_run.empty()) continue;
+    report.cannot_run.push_back({weight.codes->name, weight.cannot_run});
+  }
   report.findings =
       models::verify_bytes(context, checkpoint, map, progress_of(VerifyStage::kBytes));
   std::vector<std::int64_t> rows_compared;

@@ -25,8 +25,8 @@ struct BitOptions {
   LinearFunction linear;  ///< what is checked; the reference is always ours
 };
 
-/// Rows of `map.weights()[i]` that were compared go to rows_compared[i]. Matrices that
-/// Weight::prepare() refuses (for their scales) are left out.
+/// Rows of `map.weights()[i]` that were compared go to rows_compared[i]. Weights that
+/// cannot run, and matrices that Weight::prepare() refuses for their scales, are left out.
 BitCheck verify_bits(const WeightMap& map, const BitOptions& options,
                      std::vector<std::int64_t>& rows_compared);
 

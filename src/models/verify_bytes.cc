@@ -28,8 +28,12 @@ std::vector<ScannedTensor> scanned_tensors(const Checkpoint& checkpoint, const W
   std::map<const Tensor*, ScannedTensor> known;
   for (const MappedWeight& weight : map.weights()) {
     known[weight.codes] = {weight.codes, Role::kCodes, &weight};
-    if (weight.scales == nullptr) continue;
-    known[weight.scales] = {weight.scales, Role::kScales, &weight};
+    if (weight.scales != nullptr) {
+      known[weight.scales] = {weight.scales, Role::kScales, &weight};
+    }
+    if (weight.tensor_scale != nullptr) {
+      known[weight.tensor_scale] = {weight.tensor_scale, Role::kTensorScale, &weight};
+    }
   }
   std::vector<ScannedTensor> out;
   for (const Tensor& tensor : checkpoint.tensors()) {

@@ -114,6 +114,26 @@ def test_a_weight_without_scales_fails(deepinfer, tmp_path):
     assert done.returncode == 1 and "w.weight: data type F8_E4M3 needs scales" in done.stdout.splitlines()[-1]
 
 
+def test_what_cannot_run_is_said(deepinfer, tmp_path):
+    config = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tensors = {"v.weight": ("BF16", [12, 32], b"\x80\x3f" * 12 * 32)}
+    for name in "a", "b":
+        tensors[name + ".weight"] = ("U8", [4, 16], bytes([0x11]) * 64)
+        tensors[name + ".weight_scale"] = ("F8_E4M3", [4, 2], bytes([ONE]) * 8)
+        tensors[name + ".weight_scale_2"] = ("F32", [], struct.pack("<f", 1))
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    done = deepinfer("verify", str(tmp_path), "--all")
+    assert done.returncode == 0, done.stdout
+    assert "not compared: 2 weights cannot run, the first: a.weight: no kernel takes NVFP4" in done.stdout
+    verdict = "ok: every byte is valid; 60.0 % of the rows compared, every bit equal; 2 weights cannot run"
+    assert done.stdout.splitlines()[-1] == verdict
+    report = verify_json(deepinfer, tmp_path, "--all")
+    assert report["verdict"] == verdict and report["comparison"]["rows_compared"] == 12
+    assert [weight["tensor"] for weight in report["cannot_run"]] == ["a.weight", "b.weight"]
+    assert "NVFP4" in report["cannot_run"][0]["reason"]
+
+
 def test_many_errors_fit_on_a_screen(deepinfer, tmp_path):
     nan = struct.pack("<f", float("nan"))
     tensors = {f"n{i:02}": ("F32", [1], nan) for i in range(30)}
