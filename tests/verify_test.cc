@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "deepinfer/error.h"
+#include "deepinfer/scan.h"
 #include "random_data.h"
 #include "safetensors_builder.h"
 #include "tiny_llama.h"
@@ -164,6 +165,18 @@ TEST(verify_test, numbers_that_are_not_finite_are_errors_wherever_they_are) {
     EXPECT_TRUE(is_error(finding.kind));
     EXPECT_EQ(finding.count, expected.at(finding.tensor).first) << finding.tensor;
     EXPECT_EQ(finding.first[0].index, expected.at(finding.tensor).second) << finding.tensor;
+  }
+  const Checkpoint checkpoint = Checkpoint::open(dir.path());
+  const Scan counted = scan(Context(), checkpoint, WeightMap::build(checkpoint));
+  const std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> nan_and_infinite = {
+      {"f16", {1, 1}},     {"bf16", {0, 1}}, {"f32", {1, 0}},  {"f64", {1, 0}},
+      {"complex", {0, 1}}, {"e5m2", {1, 1}}, {"fnuz", {1, 0}}, {"whole", {0, 0}},
+  };
+  for (std::size_t i = 0; i < counted.counts.size(); ++i) {
+    const std::string& name = checkpoint.tensors()[i].name;
+    EXPECT_EQ(std::pair(counted.counts[i].nan, counted.counts[i].infinite),
+              nan_and_infinite.at(name))
+        << name;
   }
   ASSERT_NE(find(report, FindingKind::kNotFinite, "f32"), nullptr);
   EXPECT_EQ(find(report, FindingKind::kNotFinite, "f32")->first[0].bits, 0xFFFFFFFFU);

@@ -7,21 +7,16 @@
 #include <map>
 #include <tuple>
 
+#include "models/scan_bytes.h"
 #include "runtime/thread_pool.h"
 
 namespace deepinfer {
 namespace {
 
+using models::ScannedTensor;
+
 constexpr std::uint64_t kChunk = std::uint64_t{4} << 20;
 constexpr std::uint64_t kSmallestAlias = 4096;  // vectors of ones are equal without a reason
-
-/// What the bytes of a tensor are, as far as counting goes.
-enum class Content : std::uint8_t { kOther, kE4m3, kE8m0, kF32, kBf16, kF16 };
-
-struct Subject {
-  Content content = Content::kOther;
-  bool scales = false;
-};
 
 struct Chunk {
   std::size_t tensor;
@@ -29,99 +24,30 @@ struct Chunk {
   std::uint64_t end;
 };
 
-Content content_of(DType dtype) {
-  switch (dtype) {
-    case DType::kF8E4m3:
-      return Content::kE4m3;
-    case DType::kF8E8m0:
-      return Content::kE8m0;
-    case DType::kF32:
-      return Content::kF32;
-    case DType::kBf16:
-      return Content::kBf16;
-    case DType::kF16:
-      return Content::kF16;
-    default:
-      return Content::kOther;
+/// Whether bytes of a tensor are e8m0 scales.
+bool is_e8m0(const ScannedTensor& scanned) {
+  if (scanned.role != ScannedTensor::Role::kScales) {
+    return scanned.tensor->view.dtype == DType::kF8E8m0;
   }
+  return scanned.weight->view.scale_type == ScaleType::kE8m0;
 }
 
-std::vector<Subject> subjects_of(const Checkpoint& checkpoint, const WeightMap& map) {
-  const std::vector<Tensor>& tensors = checkpoint.tensors();
-  std::vector<Subject> out;
-  for (const Tensor& tensor : tensors) out.push_back({content_of(tensor.view.dtype), false});
-  for (const MappedWeight& weight : map.weights()) {
-    if (weight.scales == nullptr) continue;
-    Subject& subject = out[static_cast<std::size_t>(weight.scales - tensors.data())];
-    subject.scales = true;
-    if (weight.view.scale_type == ScaleType::kE8m0) subject.content = Content::kE8m0;
-  }
-  return out;
-}
-
-void count_e4m3(const std::uint8_t* bytes, std::uint64_t size, ScanCounts& counts) {
-  constexpr unsigned kMagnitude = 0x7F;
-  std::uint64_t nan = 0;
-  for (std::uint64_t i = 0; i < size; ++i) nan += (bytes[i] & kMagnitude) == kMagnitude ? 1 : 0;
-  counts.nan += nan;
-}
-
-void count_e8m0(const std::uint8_t* bytes, std::uint64_t size, ScanCounts& counts) {
-  std::uint64_t lowest = 0;
-  std::uint64_t highest = 0;
-  for (std::uint64_t i = 0; i < size; ++i) {
-    lowest += bytes[i] == 0x00 ? 1 : 0;
-    highest += bytes[i] == 0xFF ? 1 : 0;
-  }
-  counts.e8m0_0 += lowest;
-  counts.e8m0_255 += highest;
-  counts.nan += highest;
-}
-
-/// IEEE-like values whose bits above the sign are compared with those of infinity.
-template <class Bits>
-void count_floats(const std::uint8_t* bytes, std::uint64_t size, Bits infinity, bool scales,
-                  ScanCounts& counts) {
-  constexpr Bits kMagnitude = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1);
-  std::uint64_t nan = 0;
-  std::uint64_t infinite = 0;
-  std::uint64_t negative = 0;
-  for (std::uint64_t i = 0; i + sizeof(Bits) <= size; i += sizeof(Bits)) {
-    Bits value = 0;
-    std::memcpy(&value, bytes + i, sizeof(value));
-    const Bits magnitude = value & kMagnitude;
-    nan += magnitude > infinity ? 1 : 0;
-    infinite += magnitude == infinity ? 1 : 0;
-    negative += value != magnitude && magnitude != 0 && magnitude <= infinity ? 1 : 0;
-  }
-  counts.nan += nan;
-  counts.infinite += infinite;
-  if (scales) counts.negative_scales += negative;
-}
-
-ScanCounts count(const std::uint8_t* bytes, std::uint64_t size, Subject subject) {
-  constexpr std::uint32_t kInfinityF32 = 0x7F800000;
-  constexpr std::uint16_t kInfinityBf16 = 0x7F80;
-  constexpr std::uint16_t kInfinityF16 = 0x7C00;
+ScanCounts counts_of(const ScannedTensor& scanned, const Chunk& chunk) {
+  models::Tallies found;
+  models::scan_elements(scanned, static_cast<std::int64_t>(chunk.begin),
+                        static_cast<std::int64_t>(chunk.end), found);
+  const auto of = [&](FindingKind kind) { return found[static_cast<std::size_t>(kind)]; };
   ScanCounts counts;
-  switch (subject.content) {
-    case Content::kOther:
-      break;
-    case Content::kE4m3:
-      count_e4m3(bytes, size, counts);
-      break;
-    case Content::kE8m0:
-      count_e8m0(bytes, size, counts);
-      break;
-    case Content::kF32:
-      count_floats(bytes, size, kInfinityF32, subject.scales, counts);
-      break;
-    case Content::kBf16:
-      count_floats(bytes, size, kInfinityBf16, subject.scales, counts);
-      break;
-    case Content::kF16:
-      count_floats(bytes, size, kInfinityF16, subject.scales, counts);
-      break;
+  for (const FindingKind kind :
+       {FindingKind::kNanCode, FindingKind::kNanScale, FindingKind::kNotFinite}) {
+    counts.nan += static_cast<std::uint64_t>(of(kind).count - of(kind).infinite);
+    counts.infinite += static_cast<std::uint64_t>(of(kind).infinite);
+  }
+  counts.infinite += static_cast<std::uint64_t>(of(FindingKind::kBadScale).infinite);
+  counts.negative_scales = static_cast<std::uint64_t>(of(FindingKind::kBadScale).negative);
+  if (is_e8m0(scanned)) {
+    counts.e8m0_0 = static_cast<std::uint64_t>(of(FindingKind::kZeroScale).count);
+    counts.e8m0_255 = static_cast<std::uint64_t>(of(FindingKind::kNanScale).count);
   }
   return counts;
 }
@@ -176,7 +102,7 @@ ScanCounts& ScanCounts::operator+=(const ScanCounts& other) noexcept {
 
 Scan scan(const Context& context, const Checkpoint& checkpoint, const WeightMap& map) {
   const std::vector<Tensor>& tensors = checkpoint.tensors();
-  const std::vector<Subject> subjects = subjects_of(checkpoint, map);
+  const std::vector<ScannedTensor> scanned = models::scanned_tensors(checkpoint, map);
   std::vector<Chunk> chunks;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::uint64_t size = tensors[i].view.size_bytes;
@@ -194,7 +120,7 @@ Scan scan(const Context& context, const Checkpoint& checkpoint, const WeightMap&
       const Chunk& chunk = chunks[i];
       const auto* data = reinterpret_cast<const std::uint8_t*>(tensors[chunk.tensor].view.data);
       const std::uint64_t size = chunk.end - chunk.begin;
-      counts[i] = count(data + chunk.begin, size, subjects[chunk.tensor]);
+      counts[i] = counts_of(scanned[chunk.tensor], chunk);
       hashes[i] = hash_of(data + chunk.begin, size, chunk.begin);
     }
   });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -32,11 +33,12 @@ void for_strips(const std::byte* data, std::int64_t begin, std::int64_t end, con
   }
 }
 
-/// Elements whose bits under `mask` are `least` or more. The loop that vectorizes only takes the
-/// largest: signed numbers, since that is what SSE2 compares, and no bit of `mask` is the sign.
+/// Elements whose bits under `mask` are `least` or more: NaN, or infinite if they are `least` and
+/// the type `has_infinity`. The loop that vectorizes only takes the largest: signed numbers, since
+/// that is what SSE2 compares, and no bit of `mask` is the sign.
 template <class T>
 void find_at_least(const std::byte* data, std::int64_t begin, std::int64_t end, T mask, T least,
-                   Tally& tally) {
+                   bool has_infinity, Tally& tally) {
   for_strips<T>(data, begin, end, [&](std::span<const T> strip, std::int64_t number) {
     T largest = 0;
     for (const T element : strip) {
@@ -44,8 +46,10 @@ void find_at_least(const std::byte* data, std::int64_t begin, std::int64_t end, 
     }
     if (largest < least) return;
     for (const T element : strip) {
-      if (static_cast<T>(element & mask) >= least) {
+      const auto magnitude = static_cast<T>(element & mask);
+      if (magnitude >= least) {
         tally.add(number, static_cast<std::make_unsigned_t<T>>(element));
+        tally.infinite += has_infinity && magnitude == least ? 1 : 0;
       }
       ++number;
     }
@@ -81,24 +85,26 @@ void find_not_finite(const TensorView& v, std::int64_t begin, std::int64_t end, 
   constexpr std::uint8_t kFnuzNan = 0x80;
   switch (v.dtype) {
     case DType::kF8E4m3:
-      return find_at_least<std::int8_t>(v.data, begin, end, 0x7F, formats::kE4m3fnNan, codes);
+      return find_at_least<std::int8_t>(v.data, begin, end, 0x7F, formats::kE4m3fnNan, false,
+                                        codes);
     case DType::kF8E5m2:
-      return find_at_least<std::int8_t>(v.data, begin, end, 0x7F, 0x7C, codes);
+      return find_at_least<std::int8_t>(v.data, begin, end, 0x7F, 0x7C, true, codes);
     case DType::kF8E4m3Fnuz:
     case DType::kF8E5m2Fnuz:
       return find_byte(v.data, begin, end, kFnuzNan, codes);
     case DType::kF8E8m0:
-      return find_byte(v.data, begin, end, formats::kE8m0Nan, of(tallies, FindingKind::kNanScale));
+      find_byte(v.data, begin, end, formats::kE8m0Nan, of(tallies, FindingKind::kNanScale));
+      return find_byte(v.data, begin, end, 0, of(tallies, FindingKind::kZeroScale));
     case DType::kF16:
-      return find_at_least<std::int16_t>(v.data, begin, end, 0x7FFF, 0x7C00, numbers);
+      return find_at_least<std::int16_t>(v.data, begin, end, 0x7FFF, 0x7C00, true, numbers);
     case DType::kBf16:
-      return find_at_least<std::int16_t>(v.data, begin, end, 0x7FFF, 0x7F80, numbers);
+      return find_at_least<std::int16_t>(v.data, begin, end, 0x7FFF, 0x7F80, true, numbers);
     case DType::kF32:
     case DType::kC64:  // two f32
-      return find_at_least<std::int32_t>(v.data, begin, end, 0x7FFFFFFF, 0x7F800000, numbers);
+      return find_at_least<std::int32_t>(v.data, begin, end, 0x7FFFFFFF, 0x7F800000, true, numbers);
     case DType::kF64:
       return find_at_least<std::int64_t>(v.data, begin, end, 0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000,
-                                         numbers);
+                                         true, numbers);
     default:  // whole numbers, and floats that have neither
       return;
   }
@@ -117,7 +123,10 @@ void find_bad_numbers(const std::byte* data, std::int64_t begin, std::int64_t en
       } else if (magnitude == 0) {
         of(tallies, FindingKind::kZeroScale).add(number, bits);
       } else if (bits > largest) {  // infinite, or negative
-        of(tallies, FindingKind::kBadScale).add(number, bits);
+        Tally& tally = of(tallies, FindingKind::kBadScale);
+        tally.add(number, bits);
+        tally.infinite += magnitude > largest ? 1 : 0;
+        tally.negative += bits != magnitude ? 1 : 0;
       }
       ++number;
     }
@@ -247,6 +256,8 @@ void Tally::add(const Tally& later) {
     first[static_cast<std::size_t>(count + i)] = later.first[static_cast<std::size_t>(i)];
   }
   count += later.count;
+  infinite += later.infinite;
+  negative += later.negative;
 }
 
 bool ScannedTensor::has_blocks() const noexcept {
@@ -284,13 +295,36 @@ std::int64_t ScannedTensor::end_of_stretch(std::int64_t begin, std::int64_t byte
   return std::min(begin + step, (begin / group + 1) * group);
 }
 
-void scan_bytes(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
-                Tallies& tallies) {
+std::vector<ScannedTensor> scanned_tensors(const Checkpoint& checkpoint, const WeightMap& map) {
+  std::map<const Tensor*, ScannedTensor> known;
+  for (const MappedWeight& weight : map.weights()) {
+    known[weight.codes] = {weight.codes, Role::kCodes, &weight};
+    if (weight.scales != nullptr) {
+      known[weight.scales] = {weight.scales, Role::kScales, &weight};
+    }
+    if (weight.tensor_scale != nullptr) {
+      known[weight.tensor_scale] = {weight.tensor_scale, Role::kTensorScale, &weight};
+    }
+  }
+  std::vector<ScannedTensor> out;
+  for (const Tensor& tensor : checkpoint.tensors()) {
+    const auto place = known.find(&tensor);
+    out.push_back(place != known.end() ? place->second : ScannedTensor{.tensor = &tensor});
+  }
+  return out;
+}
+
+void scan_elements(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
+                   Tallies& tallies) {
   if (scanned.role == Role::kScales || scanned.role == Role::kTensorScale) {
     find_bad_scales(scanned, begin, end, tallies);
   } else {
     find_not_finite(scanned.tensor->view, begin, end, tallies);
   }
+}
+
+void scan_blocks(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
+                 Tallies& tallies) {
   if (scanned.has_blocks()) {
     for_matrices(begin, end, scanned.weight->group_code_bytes, [&](auto first, auto last) {
       find_zero_blocks(scanned, first, last, of(tallies, FindingKind::kZeroBlock));

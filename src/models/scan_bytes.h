@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "deepinfer/checkpoint.h"
 #include "deepinfer/verify.h"
@@ -23,6 +24,8 @@ struct Tally {
   static constexpr std::int64_t kPlaces = 4;  // enough to see a pattern
 
   std::int64_t count = 0;
+  std::int64_t infinite = 0;                     // of them
+  std::int64_t negative = 0;                     // of the scales of kBadScale, -infinity too
   std::array<ElementPlace, kPlaces> first = {};  // min(count, kPlaces) of them
 
   void add(std::int64_t number, std::uint64_t bits) {
@@ -64,8 +67,15 @@ struct ScannedTensor {
   std::int64_t unit_bytes() const noexcept;
 };
 
-/// Bytes [begin, end) of a tensor.
-void scan_bytes(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
-                Tallies& tallies);
+/// All tensors of a checkpoint, in its order.
+std::vector<ScannedTensor> scanned_tensors(const Checkpoint& checkpoint, const WeightMap& map);
+
+/// Elements of the bytes [begin, end) of a tensor, which may be any whole elements.
+void scan_elements(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
+                   Tallies& tallies);
+
+/// Blocks of codes, and scales beside each other, in a stretch of a tensor.
+void scan_blocks(const ScannedTensor& scanned, std::int64_t begin, std::int64_t end,
+                 Tallies& tallies);
 
 }  // namespace deepinfer::models

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <map>
 
 #include "models/scan_bytes.h"
 #include "runtime/thread_pool.h"
@@ -23,25 +22,6 @@ struct Piece {
   Tallies tallies = {};
   std::exception_ptr failure = nullptr;
 };
-
-std::vector<ScannedTensor> scanned_tensors(const Checkpoint& checkpoint, const WeightMap& map) {
-  std::map<const Tensor*, ScannedTensor> known;
-  for (const MappedWeight& weight : map.weights()) {
-    known[weight.codes] = {weight.codes, Role::kCodes, &weight};
-    if (weight.scales != nullptr) {
-      known[weight.scales] = {weight.scales, Role::kScales, &weight};
-    }
-    if (weight.tensor_scale != nullptr) {
-      known[weight.tensor_scale] = {weight.tensor_scale, Role::kTensorScale, &weight};
-    }
-  }
-  std::vector<ScannedTensor> out;
-  for (const Tensor& tensor : checkpoint.tensors()) {
-    const auto place = known.find(&tensor);
-    out.push_back(place != known.end() ? place->second : ScannedTensor{.tensor = &tensor});
-  }
-  return out;
-}
 
 std::vector<std::int64_t> index_of(std::int64_t number, const std::vector<std::int64_t>& shape) {
   std::vector<std::int64_t> index(shape.size());
@@ -104,7 +84,8 @@ class Scanner {
       for (std::int64_t i = share.begin; i < share.end; ++i) {
         Piece& piece = pieces_[static_cast<std::size_t>(i)];
         try {
-          scan_bytes(*piece.scanned, piece.begin, piece.end, piece.tallies);
+          scan_elements(*piece.scanned, piece.begin, piece.end, piece.tallies);
+          scan_blocks(*piece.scanned, piece.begin, piece.end, piece.tallies);
         } catch (...) {
           piece.failure = std::current_exception();
         }
