@@ -117,7 +117,7 @@ std::vector<std::uint16_t> make_x(Random& random, std::int64_t count, int kind,
 
 /// Scales of 2^-45 and less, so that products with x from above are subnormal.
 void shrink_scales(TestWeight& t) {
-  const int bytes = test::bytes_of_scale(t.view.scale_type);
+  const std::int64_t bytes = scale_bytes(t.view.scale_type);
   for (std::size_t i = 0; bytes != 0 && i < t.scales.size() / static_cast<std::size_t>(bytes);
        ++i) {
     std::uint8_t* last = t.scales.data() + (i + 1) * static_cast<std::size_t>(bytes) - 1;

@@ -143,20 +143,10 @@ RC_GTEST_PROP(property_test, a_slice_of_rows_of_w_gives_its_columns_of_y, ()) {
   const TestWeight t = weight_of(c);
   const std::vector<float> x = x_of(c, 20);
   const Bits whole = run(c, x.data(), c.m, t.prepare());
-  // From the first row of a block; where all rows share a scale, from any row.
-  const bool shared = t.view.block_n >= c.n;
-  const std::int64_t unit = shared ? 1 : t.view.block_n;
-  const std::int64_t first = unit * *rc::gen::inRange<std::int64_t>(0, (c.n + unit - 1) / unit);
+  const auto first = *rc::gen::inRange<std::int64_t>(0, c.n);
   const auto count = *rc::gen::inRange<std::int64_t>(1, c.n - first + 1);
-  WeightView slice = t.view;
-  slice.codes = t.codes.data() + first * code_row_bytes(slice.element, c.k);
-  slice.n = count;
-  if (slice.scale_type != ScaleType::kNone && !shared) {
-    const std::int64_t row_bytes = slice.scale_columns * test::bytes_of_scale(slice.scale_type);
-    slice.scales = t.scales.data() + first / slice.block_n * row_bytes;
-    slice.scale_rows = (count + slice.block_n - 1) / slice.block_n;
-  }
-  const Bits part = run(c, x.data(), c.m, Weight::prepare(slice, "slice"));
+  const Weight sliced = Weight::prepare(slice(t.view, first, count, 0, c.k), "slice");
+  const Bits part = run(c, x.data(), c.m, sliced);
   for (std::int64_t row = 0; row < c.m; ++row) {
     const auto begin = whole.begin() + row * c.n + first;
     RC_ASSERT(row_of(part, row, count) == Bits(begin, begin + count));

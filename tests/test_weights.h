@@ -54,19 +54,6 @@ struct TestWeight {
   Weight prepare() const { return Weight::prepare(view, format.name); }
 };
 
-inline int bytes_of_scale(ScaleType type) {
-  switch (type) {
-    case ScaleType::kNone:
-      return 0;
-    case ScaleType::kE8m0:
-      return 1;
-    case ScaleType::kF32:
-      return 4;
-    default:
-      return 2;
-  }
-}
-
 /// Codes over their whole space, NaN codes only with `special`; a scale per block that differs from
 /// its neighbours. `special` also draws e8m0 bytes 0 and 255.
 inline TestWeight random_weight(Random& random, const FormatCase& format, std::int64_t n,
@@ -99,10 +86,9 @@ inline TestWeight random_weight(Random& random, const FormatCase& format, std::i
     v.scale_rows = (n + v.block_n - 1) / v.block_n;
     v.scale_columns = (k + v.block_k - 1) / v.block_k;
     const auto count = static_cast<std::size_t>(v.scale_rows * v.scale_columns);
-    t.scales.resize(count * static_cast<std::size_t>(bytes_of_scale(format.scale)));
+    t.scales.resize(count * static_cast<std::size_t>(scale_bytes(format.scale)));
     for (std::size_t i = 0; i < count; ++i) {
-      std::uint8_t* at =
-          t.scales.data() + i * static_cast<std::size_t>(bytes_of_scale(format.scale));
+      std::uint8_t* at = t.scales.data() + i * static_cast<std::size_t>(scale_bytes(format.scale));
       const std::uint64_t u = random.next();
       const auto put16 = [&](std::uint64_t code) {
         at[0] = static_cast<std::uint8_t>(code & 0xFF);

@@ -145,29 +145,6 @@ TEST(verify_bits_test, samples_cover_every_row_once_in_an_order_of_the_seed) {
   EXPECT_NE(order(5), order(6));
 }
 
-TEST(verify_bits_test, a_slice_gives_the_columns_of_the_whole) {
-  constexpr std::int64_t kN = 300;
-  constexpr std::int64_t kK = 130;
-  const Context context;
-  for (const test::FormatCase& format : test::kFormatCases) {
-    Random random(11);
-    const test::TestWeight t = test::random_weight(random, format, kN, kK);
-    std::vector<float> x(kK);
-    for (float& v : x) v = static_cast<float>(random.below(1000)) / 7;
-    std::vector<float> whole(kN);
-    linear(context, {x.data(), FloatType::kF32, 1, kK, 0}, t.prepare(),
-           {whole.data(), FloatType::kF32, 1, kN, 0});
-    const std::int64_t unit = slice_unit(t.view);
-    for (const std::int64_t last : {kN, unit + 1, unit + unit / 2 + 1}) {
-      const WeightView view = slice_of(t.view, unit, last);
-      std::vector<float> y(static_cast<std::size_t>(last - unit));
-      linear(context, {x.data(), FloatType::kF32, 1, kK, 0}, Weight::prepare(view, format.name),
-             {y.data(), FloatType::kF32, 1, last - unit, 0});
-      EXPECT_EQ(std::memcmp(y.data(), whole.data() + unit, y.size() * 4), 0) << format.name;
-    }
-  }
-}
-
 // ---- Faults.
 
 TEST(verify_bits_test, case_083_doubled_y_fails) {

@@ -13,21 +13,15 @@ namespace deepinfer::models {
 struct RowSample {
   std::size_t weight;  ///< index in the map
   std::int64_t group;  ///< of its stack
-  std::int64_t first;  ///< at the edge of a scale block
+  std::int64_t first;
   std::int64_t last;
   bool is_first;  ///< the first of its weight in the order
 };
 
 /// Rows of all matrices of a weight; none where there is nothing to multiply.
-inline std::int64_t rows_of(const MappedWeight& weight) noexcept {
+inline std::int64_t num_rows(const MappedWeight& weight) noexcept {
   return weight.view.k > 0 ? weight.groups * weight.view.n : 0;
 }
-
-/// Slices of a weight begin at multiples of this: a WeightView begins with a whole block.
-std::int64_t slice_unit(const WeightView& view) noexcept;
-
-/// Rows [first, last) of a weight, `first` a multiple of slice_unit(), as a weight of its own.
-WeightView slice_of(const WeightView& view, std::int64_t first, std::int64_t last) noexcept;
 
 /// All rows of all weights that can run, of every matrix of a stack. One sample of every weight
 /// comes first, then a second one of each, and so on; the weights and the samples of each are

@@ -29,7 +29,7 @@ FormatLines format_lines(const Checkpoint& checkpoint, const WeightMap& map,
     FormatCheck& line = lines.weights[weight.format];
     line.format = weight.format;
     ++line.tensors;
-    line.rows += models::rows_of(weight);
+    line.rows += models::num_rows(weight);
     line.rows_compared += rows_compared[i];
     for (const Tensor* tensor : {weight.codes, weight.scales, weight.tensor_scale}) {
       if (tensor == nullptr) continue;

@@ -72,6 +72,10 @@ struct Slice {
   std::int64_t last;
 };
 
+WeightView slice_rows(const WeightView& view, std::int64_t first, std::int64_t last) {
+  return slice(view, first, last - first, 0, view.k);
+}
+
 /// One way to compute the rows of a sample.
 struct Trial {
   const Context* context;
@@ -105,7 +109,7 @@ class BitVerifier {
   BitCheck run(std::vector<std::int64_t>& rows_compared) {
     rows_compared.assign(map_.weights().size(), 0);
     for (const MappedWeight& weight : map_.weights()) {
-      check_.rows += rows_of(weight);
+      check_.rows += num_rows(weight);
     }
     const Clock::time_point begin = Clock::now();
     std::int64_t done = 0;
@@ -131,7 +135,7 @@ class BitVerifier {
   /// False where the matrix cannot be prepared.
   bool compare(const RowSample& sample) {
     if (!is_usable(sample)) return false;
-    const WeightView view = slice_of(matrix_of(sample), sample.first, sample.last);
+    const WeightView view = slice_rows(matrix_of(sample), sample.first, sample.last);
     const Weight prepared = Weight::prepare(view, "sample");
     for (const Mode& mode : kModes) {
       const Rows& x = x_of(view.k, mode.activations);
@@ -139,11 +143,11 @@ class BitVerifier {
       deepinfer::linear(reference_, {x.data(), FloatType::kBf16, kRows, view.k, 0}, prepared,
                         {expected_.data(), mode.y, kRows, view.n, 0}, mode.activations);
       for (const auto& context : fast_) {
-        try_out(sample, {context.get(), mode, batch(next_batch()), random_slices(view)});
+        try_out(sample, {context.get(), mode, batch(next_batch()), random_slices(view.n)});
       }
       if (!sample.is_first && !fast_.empty()) continue;
       const Context& scalar = *scalar_[num_scalar_++ % scalar_.size()];
-      try_out(sample, {&scalar, mode, batch(kScalarBatch), random_slices(view)});
+      try_out(sample, {&scalar, mode, batch(kScalarBatch), random_slices(view.n)});
       if (!fast_.empty()) try_whole(sample, mode);  // ref would take too long
     }
     return true;
@@ -180,20 +184,17 @@ class BitVerifier {
     return rows;
   }
 
-  /// At random: the whole sample; two parts; its first and its last rows, ending inside of a block
-  /// and overlapping.
-  std::vector<Slice> random_slices(const WeightView& view) {
-    const std::int64_t n = view.n;
-    const std::int64_t unit = slice_unit(view);
-    const std::int64_t units = (n - 1) / unit;  // cuts that leave two parts
+  /// At random: the whole sample; two parts; its first and its last rows, which overlap. Cuts may
+  /// lie inside of a block.
+  std::vector<Slice> random_slices(std::int64_t n) {
     const std::uint64_t kind = random_() % 3;
-    if (kind == 0 || units == 0) return {{0, n}};
-    const auto cut =
-        unit * (1 + static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(units)));
+    if (kind == 0 || n == 1) return {{0, n}};
+    const auto below = [&](std::int64_t bound) {
+      return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(bound));
+    };
+    const std::int64_t cut = 1 + below(n - 1);
     if (kind == 1) return {{0, cut}, {cut, n}};
-    const auto ragged =
-        cut + static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(n - cut));
-    return {{0, ragged}, {cut, n}};
+    return {{0, cut + below(n - cut)}, {cut, n}};
   }
 
   /// x of a trial [m, k]; `block` leaves only this 32-block of k, -1 all.
@@ -224,7 +225,7 @@ class BitVerifier {
     gather(trial, view.k, -1, batch_);
     for (const Slice& slice : trial.slices) {
       const Slice at = {sample.first + slice.first, sample.first + slice.last};
-      compute(trial, slice_of(view, at.first, at.last), batch_, found_);
+      compute(trial, slice_rows(view, at.first, at.last), batch_, found_);
       judge(sample, trial, at, at);
     }
   }
@@ -291,28 +292,25 @@ class BitVerifier {
   std::vector<std::int64_t> differing_blocks(const WeightView& view, const Trial& trial,
                                              Slice computed, const Mismatch& mismatch) {
     constexpr std::int64_t kBlock = 32;
-    const std::int64_t unit = slice_unit(view);
-    const std::int64_t begin = mismatch.column / unit * unit;
-    const WeightView near = slice_of(view, begin, mismatch.column + 1);
+    const Weight row =
+        Weight::prepare(slice_rows(view, mismatch.column, mismatch.column + 1), "row");
     const Trial alone = {
         &reference_, trial.mode, {trial.rows[static_cast<std::size_t>(mismatch.row)]}, {}};
     const std::int64_t size = bytes_of(trial.mode.y);
     const std::int64_t n = computed.last - computed.first;
     std::vector<std::int64_t> blocks;
-    std::vector<std::byte> expected;
+    std::array<std::byte, sizeof(float)> expected = {};
     Rows one;
     for (std::int64_t block = 0; block * kBlock < view.k; ++block) {
       gather(trial, view.k, block, batch_);
-      compute(trial, slice_of(view, computed.first, computed.last), batch_, found_);
+      compute(trial, slice_rows(view, computed.first, computed.last), batch_, found_);
       gather(alone, view.k, block, one);
-      expected.resize(static_cast<std::size_t>(near.n * size));
-      deepinfer::linear(reference_, {one.data(), FloatType::kBf16, 1, view.k, 0},
-                        Weight::prepare(near, "sample"),
-                        {expected.data(), trial.mode.y, 1, near.n, 0}, trial.mode.activations);
+      deepinfer::linear(reference_, {one.data(), FloatType::kBf16, 1, view.k, 0}, row,
+                        {expected.data(), trial.mode.y, 1, 1, 0}, trial.mode.activations);
       const auto* found =
           found_.data() + size * (mismatch.row * n + mismatch.column - computed.first);
-      const auto* right = expected.data() + size * (mismatch.column - begin);
-      if (std::memcmp(found, right, static_cast<std::size_t>(size)) != 0) blocks.push_back(block);
+      if (std::memcmp(found, expected.data(), static_cast<std::size_t>(size)) != 0)
+        blocks.push_back(block);
     }
     return blocks;
   }
