@@ -149,6 +149,7 @@ void find_ties(const Checkpoint& checkpoint, bool tied, Inspection& found) {
   if (!found.scan) return;
   for (const auto& same : found.scan->identical) {
     std::vector<std::string> names;
+    names.reserve(same.size());
     for (const Tensor* tensor : same) names.push_back(tensor->name);
     found.ties.push_back(std::move(names));
   }
