@@ -18,6 +18,8 @@ JOBS ?= $(shell nproc)
 PYTHON := .venv/bin/python
 MODELS := build/models
 QUANTIZED := $(MODELS)/smollm2-fp8-32x32/config.json $(MODELS)/smollm2-mxfp4/config.json
+THREADED_TESTS := runtime_test executor_test linear_test module_test grouped_test experts_test \
+  c_api_runtime_test kernels_test verify_bits_test model_test quantize_test
 FUZZ_SECONDS ?= 40
 
 .PHONY: all build demo test test-torch test-full bench lint asan tsan fuzz clang cross package \
@@ -94,9 +96,14 @@ bench: build
 lint: .cache/packages-dev build
 	@tools/lint.sh
 
-asan tsan: .cache/packages-dev
-	@cmake --preset $@ >/dev/null && cmake --build build-$@ -j $(JOBS)
-	@ctest --test-dir build-$@ --output-on-failure -j 1
+asan: .cache/packages-dev
+	@cmake --preset asan >/dev/null && cmake --build build-asan -j $(JOBS) --target unit_tests
+	@ctest --test-dir build-asan --output-on-failure -j 1
+
+# Only what several threads touch: the rest would find nothing more.
+tsan: .cache/packages-dev
+	@cmake --preset tsan >/dev/null && cmake --build build-tsan -j $(JOBS) --target $(THREADED_TESTS)
+	@for test in $(THREADED_TESTS); do build-tsan/$$test --gtest_brief=1 || exit 1; done
 
 clang: .cache/packages-dev
 	@cmake --preset clang >/dev/null

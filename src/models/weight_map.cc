@@ -216,6 +216,7 @@ class Mapper {
     }
     if (found != nullptr) return *found;
     std::vector<std::string> tried;
+    tried.reserve(known.size());
     for (std::string_view suffix : known) tried.push_back(printable(module + std::string(suffix)));
     refuse(fmt::format("data type {} needs scales, found none (tried {})",
                        dtype_name(codes.view.dtype), fmt::join(tried, ", ")));

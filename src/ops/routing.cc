@@ -15,8 +15,6 @@
 namespace deepinfer {
 namespace {
 
-using formats::float_of;
-
 /// ln(1 + e^x) in double; exact enough to round to f32 everywhere.
 double softplus64(double x) {
   const double magnitude = x < 0 ? -x : x;
@@ -90,18 +88,12 @@ class Router {
     }
     choose_groups(s);
     const std::int64_t group_size = num_experts_ / rules_.groups;
-    std::int64_t count = 0;  // ids, best first: insertion into a short list
-    for (std::int64_t i = 0; i < num_experts_; ++i) {
-      if (s.allowed[static_cast<std::size_t>(i / group_size)] == 0) continue;
-      const float own = s.ranked[static_cast<std::size_t>(i)];
-      std::int64_t at = count;
-      while (at > 0 &&
-             goes_before(own, i, s.ranked[static_cast<std::size_t>(ids[at - 1])], ids[at - 1])) {
-        if (at < rules_.top_k) ids[at] = ids[at - 1];
-        --at;
+    std::int64_t count = 0;
+    for (std::int64_t g = 0; g < rules_.groups; ++g) {
+      if (s.allowed[static_cast<std::size_t>(g)] == 0) continue;
+      for (std::int64_t i = g * group_size; i < (g + 1) * group_size; ++i) {
+        count = insert(s, i, count, ids);
       }
-      if (at < rules_.top_k) ids[at] = static_cast<std::int32_t>(i);
-      count = std::min(count + 1, rules_.top_k);
     }
   }
 
@@ -130,6 +122,20 @@ class Router {
   }
 
  private:
+  /// Puts expert i into the list of the best `count`, best first; returns the new count.
+  std::int64_t insert(const Scratch& s, std::int64_t i, std::int64_t count,
+                      std::int32_t* ids) const {
+    const float own = s.ranked[static_cast<std::size_t>(i)];
+    std::int64_t at = count;
+    while (at > 0 &&
+           goes_before(own, i, s.ranked[static_cast<std::size_t>(ids[at - 1])], ids[at - 1])) {
+      if (at < rules_.top_k) ids[at] = ids[at - 1];
+      --at;
+    }
+    if (at < rules_.top_k) ids[at] = static_cast<std::int32_t>(i);
+    return std::min(count + 1, rules_.top_k);
+  }
+
   /// Marks the top_groups groups with the largest sums of their best two.
   void choose_groups(Scratch& s) const {
     const bool all = rules_.top_groups == rules_.groups;

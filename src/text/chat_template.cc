@@ -23,8 +23,8 @@ namespace {
 struct KnownTemplate {
   std::string_view name;
   std::string_view text;                 // empty: known by its SHA-256
-  std::string_view default_system = "";  // empty: none is put in front
-  std::string_view sha256 = "";          // as sha256sum prints it
+  std::string_view default_system = {};  // empty: none is put in front
+  std::string_view sha256 = {};          // as sha256sum prints it
   bool thinks = false;                   // keeps the thoughts of the last answer only
 };
 
