@@ -53,6 +53,7 @@ std::string misfit_of_shapes(const PackedWeightView& v) {
 std::string misfit(const PackedWeightView& v) {
   std::string reason = misfit_of_shapes(v);
   if (!reason.empty() || v.element == Element::kE2m1) return reason;
+  if (v.k == 0) return {};  // scales may be null
   const auto columns = static_cast<std::size_t>(ceil_div(v.k, kBlock));
   for (std::int64_t group = 0; group < v.groups.value_or(1); ++group) {
     for (std::int64_t row = 0; row < v.n; ++row) {
