@@ -166,7 +166,7 @@ def check_exports():
     problems = []
     function = re.compile(r"^(?!DEEPINFER_API|template|inline|constexpr|using|typedef|extern)\w[\w:<>,&* ]*[ &*]\w+\(.*", re.M)
     type_ = re.compile(r"^(class|struct) (?!DEEPINFER_API)(\w+)[^;{]*\{\n(.*?)^\};", re.M | re.S)
-    member = re.compile(r"^  \w[^=\n]*\)( const)?( noexcept)?;$", re.M)
+    member = re.compile(r"^  \w(?:operator\S+|[^=\n])*\)( const)?( noexcept)?;$", re.M)
     for path in tracked("include/*.h"):
         text = path.read_text()
         unmarked = [match[0] for match in function.finditer(text)]

@@ -13,7 +13,7 @@
 namespace deepinfer {
 
 /// What was counted in one tensor, or in several.
-struct ScanCounts {
+struct DEEPINFER_API ScanCounts {
   std::uint64_t nan = 0;              ///< codes, scales or values that are NaN (e8m0: byte 255)
   std::uint64_t infinite = 0;         ///< values or scales that are infinite
   std::uint64_t negative_scales = 0;  ///< f32, bf16 and f16 scales below zero
