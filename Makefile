@@ -18,7 +18,7 @@ JOBS ?= $(shell nproc)
 PYTHON := .venv/bin/python
 MODELS := build/models
 QUANTIZED := $(MODELS)/smollm2-fp8-32x32/config.json $(MODELS)/smollm2-mxfp4/config.json
-THREADED_TESTS := runtime_test executor_test linear_test module_test grouped_test experts_test \
+THREADED_TESTS := runtime_test executor_test linear_test module_test grouped_test experts_test routing_test \
   c_api_runtime_test kernels_test verify_bits_test model_test quantize_test
 FUZZ_SECONDS ?= 40
 

@@ -40,4 +40,13 @@ class Random {
   std::uint64_t state_;
 };
 
+/// Values from -1 to 1 in steps of a thousandth.
+inline std::vector<float> random_floats(Random& random, std::int64_t count) {
+  std::vector<float> out;
+  for (std::int64_t i = 0; i < count; ++i) {
+    out.push_back(static_cast<float>(random.next() % 2001) / 1000.0F - 1.0F);
+  }
+  return out;
+}
+
 }  // namespace deepinfer::test
