@@ -3,36 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <functional>
-#include <new>
 #include <thread>
 
+#include "counted_allocations.h"
 #include "deepinfer/blockquant.h"
 #include "deepinfer/module.h"
 #include "module_data.h"
-
-namespace {
-
-std::atomic<long> allocations{0};
-
-void* counted(std::size_t bytes, std::size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* p = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace deepinfer {
 namespace {
@@ -219,7 +196,7 @@ TEST(allocation_test, only_the_first_call_of_a_kind_allocates) {
   for (const Context* context : {&own, &lent}) {
     Output32 y(kM, kN);
     for (int which = 0; which < Calls::kCount; ++which) calls.run(*context, which, y.view);
-    const long before = allocations.load();
+    const std::int64_t before = allocations.load();
     for (int repeat = 0; repeat < 3; ++repeat) {
       for (int which = 0; which < Calls::kCount; ++which) {
         calls.run(*context, which, y.view);
@@ -227,7 +204,7 @@ TEST(allocation_test, only_the_first_call_of_a_kind_allocates) {
       }
     }
   }
-  const long before = allocations.load();
+  const std::int64_t before = allocations.load();
   const auto counts = std::make_unique<int>(1);
   EXPECT_GT(allocations.load(), before) << "the count counts nothing";
 }

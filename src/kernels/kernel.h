@@ -86,7 +86,7 @@ struct GluArgs {
   std::int64_t count;  // values
   float limit;         // gate = min(gate, limit), up = clamp(up, -limit, limit); NaN passes through
   float weight;
-  std::uint16_t* out;  // [count]
+  std::uint16_t* out;  // [count]; may be gate
 };
 
 /// What a model does to rows between GEMMs, and the two ends of a GEMM. One generic source
@@ -112,9 +112,6 @@ struct RowKernels {
                    float eps, std::uint16_t* out) noexcept;
   /// x = bf16(x + y)
   void (*add)(std::uint16_t* x, const std::uint16_t* y, std::int64_t count) noexcept;
-  /// out = bf16(bf16(silu(gate)) * up)
-  void (*silu_mul)(const std::uint16_t* gate, const std::uint16_t* up, std::int64_t count,
-                   std::uint16_t* out) noexcept;
   /// out = bf16(silu(gate) * up * weight)
   void (*glu_silu)(const GluArgs& a) noexcept;
   /// out = bf16(bf16(bf16(silu(gate)) * up) * weight), the last only for a weight that is not 1

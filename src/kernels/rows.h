@@ -160,14 +160,6 @@ static void add(std::uint16_t* x, const std::uint16_t* y, std::int64_t count) no
   for (std::int64_t i = 0; i < count; ++i) x[i] = store_bf16(decode_bf16(x[i]) + decode_bf16(y[i]));
 }
 
-static void silu_mul(const std::uint16_t* gate, const std::uint16_t* up, std::int64_t count,
-                     std::uint16_t* out) noexcept {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint16_t activated = store_bf16(silu32(decode_bf16(gate[i])));
-    out[i] = store_bf16(decode_bf16(activated) * decode_bf16(up[i]));
-  }
-}
-
 /// out[i] = form(gate, up, weight) of the clamped values.
 template <class Form>
 DEEPINFER_INLINE void glu(const GluArgs& a, std::int64_t step, Form form) {
@@ -355,8 +347,8 @@ template <class V>
 static constexpr RowKernels row_kernels() {
   return {quantize_bf16, quantize_f32,   decode_e4m3fn_row, arrange,
           V::reduce,     store_bf16_row, store_f32_row,     rms_norm<V>,
-          add,           silu_mul,       glu_silu,          glu_silu_rounded,
-          glu_gpt_oss,   rope,           attend<V>,         exp_sum<V>};
+          add,           glu_silu,       glu_silu_rounded,  glu_gpt_oss,
+          rope,          attend<V>,      exp_sum<V>};
 }
 
 }  // namespace deepinfer::kernels::rows

@@ -1,5 +1,7 @@
 #include "ops/transformer.h"
 
+#include <limits>
+
 #include "formats/bf16.h"
 #include "kernels/math.h"
 #include "kernels/registry.h"
@@ -53,8 +55,14 @@ void silu_mul(const Context& context, std::uint16_t* gate, const std::uint16_t* 
               std::int64_t rows, std::int64_t columns) {
   const kernels::RowKernels& k = row_kernels(context);
   split(context, rows, [&](std::int64_t begin, std::int64_t end, int) {
-    k.silu_mul(gate + begin * columns, up + begin * columns, (end - begin) * columns,
-               gate + begin * columns);
+    std::uint16_t* rows_of_gate = gate + begin * columns;
+    k.glu_silu_rounded({.gate = rows_of_gate,
+                        .up = up + begin * columns,
+                        .step = 1,
+                        .count = (end - begin) * columns,
+                        .limit = std::numeric_limits<float>::infinity(),
+                        .weight = 1.0F,
+                        .out = rows_of_gate});
   });
 }
 
